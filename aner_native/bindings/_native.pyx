@@ -1,0 +1,429 @@
+# The binding: convert, drop the GIL once, call, check, wrap. No decision about inference is taken here.
+from cython.operator cimport dereference
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp cimport bool
+from libcpp.map cimport map as cpp_map
+from libcpp.memory cimport shared_ptr, make_unique, unique_ptr
+from libcpp.string cimport string
+from libcpp.string_view cimport string_view
+from libcpp.utility cimport move, pair
+from libcpp.vector cimport vector
+
+cimport aner_core as core
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------------
+
+cdef dict _exceptions = {}
+
+
+def error_codes():
+    """Names of all error codes of the native core, by number, ``ok`` included."""
+    cdef int32_t code
+    return {code: core.error_name(<core.ErrorCode> code).decode() for code in range(<int32_t> core.ErrorCode.count_)}
+
+
+def set_exceptions(dict table not None):
+    """Register the exception class for each error code's name; ``aner.errors`` calls this once."""
+    _exceptions.clear()
+    _exceptions.update(table)
+
+
+cdef int check(const core.Error & error) except -1:
+    if not error.failed():
+        return 0
+    name = core.error_name(error.code()).decode()
+    raise _exceptions[name](error.message().decode("utf-8", "replace"))
+
+
+cdef str text_of(const string & value):
+    return value.decode("utf-8", "replace")
+
+
+# -- the library as a whole ----------------------------------------------------------------------------------------------------
+
+def build_info():
+    """How this extension was built: version, engine pin, compiler, flags, backends."""
+    cdef vector[string] backends
+    with nogil:
+        backends = core.compiled_backends()
+    return {
+        "version": core.version.decode(),
+        "engine_version": core.engine_version.decode(),
+        "engine_commit": core.engine_commit.decode(),
+        "engine_origin": core.engine_origin.decode(),
+        "compiler": core.compiler.decode(),
+        "flags": core.flags.decode().strip(),
+        "build_type": core.build_type.decode(),
+        "native": core.native.decode() == "ON",
+        "tile_fix": core.tile_fix.decode() == "ON",
+        "backends": [text_of(one) for one in backends],
+    }
+
+
+def system_info():
+    """The engine's own line about the CPU features and options it was compiled with."""
+    cdef string info
+    with nogil:
+        info = core.engine_system_info()
+    return text_of(info)
+
+
+def devices():
+    """Devices that ``load(device=)`` can name, with their memory in bytes; -1 where it is not known."""
+    cdef vector[core.DeviceDescription] found
+    with nogil:
+        found = core.list_devices()
+    return [{"name": text_of(one.name), "description": text_of(one.description),
+             "memory_total": one.memory_total, "memory_free": one.memory_free} for one in found]
+
+
+def usable_cpus():
+    """CPUs that this process may use: its affinity, then its control group's quota."""
+    return core.usable_cpus()
+
+
+def drain_log():
+    """Take the engine's log lines since the last call: ``(level, text)``, level 0 debug .. 3 error."""
+    cdef vector[core.LogLine] lines
+    with nogil:
+        lines = core.drain_log()
+    return [(<int32_t> line.level, text_of(line.text)) for line in lines]
+
+
+def close_engine_gate(int64_t patience_ms):
+    """Refuse further engine calls and wait for the running ones; true when none is left. Called once, at exit."""
+    cdef bool empty
+    with nogil:
+        empty = core.close_engine_gate(core.Milliseconds(patience_ms))
+    return empty
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------------
+
+cdef tuple _PHASES = ("header", "digest", "probe", "engine", "verify", "context")
+
+
+cdef class LoadTask:
+    """One load: ``admit()``, then ``load()``. Signals are looked at and ``progress(phase, fraction)`` is called meanwhile."""
+
+    cdef unique_ptr[core.LoadTask] task
+
+    def __init__(self, bytes path not None, *, int32_t context, bytes device not None, bytes kv_cache_type not None,
+                 bytes flash_attention not None, bool reproducible, bool mapped, bytes expected_sha256 not None):
+        cdef core.LoadSettings settings
+        settings.context = context
+        settings.device = device
+        check(core.kv_type_named(kv_cache_type).into(settings.kv_type))
+        check(core.flash_attention_named(flash_attention).into(settings.flash_attention))
+        settings.reproducible = reproducible
+        settings.mapped = mapped
+        settings.expected_sha256 = expected_sha256
+        self.task = make_unique[core.LoadTask](<string> path, settings)
+
+    def admit(self, progress):
+        """Check the headers and digest the content. Returns the facts of the model; ``covered`` says if it may load directly."""
+        with nogil:
+            dereference(self.task).start_admission()
+        self._wait(progress)
+        facts = facts_of(dereference(self.task).admitted().facts)
+        facts["covered"] = dereference(self.task).admitted().covered
+        facts["fingerprint"] = text_of(dereference(self.task).admitted().digest.hex)
+        facts["content_bytes"] = dereference(self.task).admitted().digest.bytes
+        return facts
+
+    def load(self, int64_t probe_ns, progress):
+        """Load what was admitted, digest it again and make the first context. Returns a NativeLease."""
+        with nogil:
+            dereference(self.task).start_load(probe_ns)
+        self._wait(progress)
+        return wrap_lease(dereference(self.task).lease())
+
+    def probe(self):
+        """Try the admitted model in this process, which may die of it: only ever called in a child process."""
+        cdef core.Error error
+        with nogil:
+            error = core.probe_model(dereference(self.task).admitted())
+        check(error)
+
+    cdef int _wait(self, progress) except -1:
+        cdef bool finished = False
+        cdef core.Error error
+        try:
+            while not finished:
+                with nogil:
+                    finished = dereference(self.task).wait(50)
+                PyErr_CheckSignals()
+                if progress is not None:
+                    progress(_PHASES[<int32_t> dereference(self.task).phase()], dereference(self.task).fraction())
+        except BaseException:
+            dereference(self.task).cancel()
+            while not finished:
+                with nogil:
+                    finished = dereference(self.task).wait(1000)
+            raise
+        error = dereference(self.task).error()
+        return check(error)
+
+    def __dealloc__(self):
+        with nogil:
+            self.task.reset()
+
+
+cdef dict facts_of(const core.ModelFacts & facts):
+    cdef dict types = {}
+    cdef cpp_map[string, core.TypeUse] tensor_types = facts.tensor_types  # a copy: Cython cannot iterate const containers
+    for one in tensor_types:
+        types[text_of(one.first)] = {"tensors": one.second.n_tensors, "bytes": one.second.bytes}
+    return {
+        "architecture": text_of(facts.architecture), "name": text_of(facts.name),
+        "layers": facts.n_layer, "embedding": facts.n_embd, "vocabulary": facts.n_vocab,
+        "vocabulary_kind": text_of(facts.vocabulary), "context_train": facts.context_train,
+        "heads": list(facts.n_head), "kv_heads": list(facts.n_head_kv),
+        "key_head_dimension": facts.head_dim_k, "value_head_dimension": facts.head_dim_v,
+        "sliding_window": facts.sliding_window, "chat_template": text_of(facts.chat_template),
+        "tensor_types": types, "tensor_bytes": facts.tensor_bytes, "parameters": facts.n_parameters,
+    }
+
+
+# -- a lease -----------------------------------------------------------------------------------------------------------------
+
+cdef tuple _MEMORY_KINDS = ("attention", "sliding_window", "recurrent", "hybrid")
+
+
+cdef NativeLease wrap_lease(core.LeaseHandle lease):
+    cdef NativeLease wrapped = NativeLease.__new__(NativeLease)
+    wrapped.lease = lease
+    return wrapped
+
+
+cdef class NativeLease:
+    """One resident model, one immutable profile, one pool of contexts, one request at a time."""
+
+    cdef core.LeaseHandle lease  # never empty once wrapped
+
+    def __init__(self):
+        raise TypeError("a NativeLease comes from a LoadTask or from another lease")
+
+    def info(self):
+        """Facts, identity and load settings of the resident model."""
+        cdef const core.ModelInfo * info = &self.lease.get().model().info()
+        found = facts_of(info.facts)
+        found.update({
+            "path": text_of(info.path), "fingerprint": text_of(info.fingerprint), "description": text_of(info.description),
+            "device": text_of(info.device), "memory_kind": _MEMORY_KINDS[<int32_t> info.memory_kind],
+            "context": info.settings.context, "requested_device": text_of(info.settings.device),
+            "kv_cache_type": core.kv_type_name(info.settings.kv_type).decode(),
+            "flash_attention": core.policy_name(info.settings.flash_attention).decode(),
+            "reproducible": info.settings.reproducible, "mapped": info.settings.mapped,
+        })
+        return found
+
+    def load_summary(self):
+        """Nanoseconds and bytes of the load; -1 for what was not needed."""
+        cdef const core.LoadSummary * s = &self.lease.get().model().info().summary
+        return {"content_bytes": s.content_bytes, "digest_before_duration": s.digest_before,
+                "digest_after_duration": s.digest_after, "probe_duration": s.probe, "engine_load_duration": s.engine,
+                "total_duration": s.total}
+
+    def profile(self):
+        """The frozen settings, by the names of ``with_optimizer``, and ``max_idle_contexts``."""
+        cdef const core.Profile * p = &self.lease.get().profile()
+        return {"threads": p.optimizer.threads, "prefill_threads": p.optimizer.prefill_threads,
+                "batch_tokens": p.optimizer.batch_tokens, "micro_batch_tokens": p.optimizer.micro_batch_tokens,
+                "prefix_cache_entries": p.optimizer.prefix_cache_entries,
+                "prefix_cache_tokens": p.optimizer.prefix_cache_tokens,
+                "speculative_tokens": p.optimizer.speculative_tokens, "max_idle_contexts": p.max_idle_contexts}
+
+    def context(self):
+        """One context as the engine resolved and allocated it: positions, cells, threads, bytes."""
+        cdef const core.ContextPool * pool = &self.lease.get().pool()
+        cdef core.ResolvedContext r = pool.resolved()
+        cdef core.MemoryUse m = pool.memory()
+        cdef const core.ModelInfo * info = &self.lease.get().model().info()
+        return {"context": r.context, "cells": r.cells, "batch_tokens": r.batch_tokens,
+                "micro_batch_tokens": r.micro_batch_tokens, "threads": r.threads, "prefill_threads": r.prefill_threads,
+                "flash_attention": r.flash_attention, "unified_kv": r.unified_kv, "weights_bytes": m.weights,
+                "kv_bytes": m.kv, "compute_bytes": m.compute, "output_bytes": m.output,
+                "kv_payload_bytes": core.kv_bytes_per_position(info.facts, info.settings.kv_type) * info.settings.context,
+                "idle_contexts": pool.n_idle(), "max_idle_contexts": pool.max_idle()}
+
+    def vocabulary(self):
+        """Special tokens: ids (-1 where there is none), texts of control tokens, ids that end a generation."""
+        cdef const core.Vocabulary * v = &self.lease.get().model().vocabulary()
+        cdef vector[pair[string, core.Token]] control_texts = v.control()
+        control = {}
+        for one in control_texts:
+            control[one.first.decode("utf-8", "replace")] = one.second
+        return {"tokens": v.n_tokens(), "bos": v.bos(), "eos": v.eos(), "adds_bos": v.adds_bos(),
+                "end_of_generation": list(v.end_of_generation()), "control": control, "longest_piece": v.longest_piece()}
+
+    def tokenize(self, bytes text not None, bool add_bos, bool parse_control, list literal not None):
+        """Token ids of UTF-8 bytes; ``literal``: half-open byte ranges in which control texts are only text."""
+        cdef core.LeaseHandle lease = self.lease
+        cdef vector[core.Token] tokens
+        cdef core.ByteSpans spans = literal
+        cdef string_view view = string_view(text, len(text))
+        cdef core.Error error
+        with nogil:
+            error = lease.get().model().vocabulary().tokenize(view, add_bos, parse_control, spans).into(tokens)
+        check(error)
+        return list(tokens)
+
+    def piece(self, core.Token token):
+        """Bytes that one token adds to a text; empty for control tokens. ``IndexError`` outside the vocabulary."""
+        cdef string_view piece
+        if not self.lease.get().model().vocabulary().contains(token):
+            raise IndexError(f"token {token} is not in the vocabulary")
+        piece = self.lease.get().model().vocabulary().piece(token)
+        return piece.data()[:piece.size()]
+
+    def with_context_pool(self, int32_t max_idle):
+        """A lease with a fresh pool that keeps at most ``max_idle`` contexts."""
+        cdef core.LeaseHandle source = self.lease
+        cdef core.LeaseHandle derived
+        cdef core.Error error
+        with nogil:
+            error = source.get().with_context_pool(max_idle).into(derived)
+        check(error)
+        return wrap_lease(derived)
+
+    def native_stateless(self):
+        """A sibling with a caller of its own that shares this lease's pool."""
+        cdef core.LeaseHandle sibling
+        with nogil:
+            sibling = self.lease.get().native_stateless()
+        return wrap_lease(sibling)
+
+    def foreign(self):
+        """True in a forked child of the process that loaded the model."""
+        return self.lease.get().foreign()
+
+    def start(self, list prompt not None, dict options not None, Clock clock not None, int64_t template_ns, int64_t tokenize_ns):
+        """Start a request with validated types; ranges are the core's business. Returns a NativeGeneration."""
+        cdef core.GenerationRequest request
+        cdef core.LeaseHandle lease = self.lease
+        cdef shared_ptr[core.Generation] generation
+        cdef core.Error error
+        request.prompt = prompt
+        request.max_tokens = options["max_tokens"]
+        request.stop = options["stop"]
+        request.timeout = options["timeout_ns"]
+        request.start = clock.start
+        request.template_duration = template_ns
+        request.tokenize_duration = tokenize_ns
+        fill_sampling(&request.sampling, options)
+        with nogil:
+            error = lease.get().start(move(request)).into(generation)
+        check(error)
+        cdef NativeGeneration wrapped = NativeGeneration.__new__(NativeGeneration)
+        wrapped.generation = generation
+        return wrapped
+
+    def __dealloc__(self):
+        # The last lease frees the weights: never while holding the GIL.
+        with nogil:
+            self.lease.reset()
+
+
+cdef int fill_sampling(core.SamplingOptions * s, dict options) except -1:
+    s.temperature = options["temperature"]
+    s.top_k = options["top_k"]
+    s.top_p = options["top_p"]
+    s.min_p = options["min_p"]
+    s.repeat_penalty = options["repeat_penalty"]
+    s.frequency_penalty = options["frequency_penalty"]
+    s.presence_penalty = options["presence_penalty"]
+    s.penalty_window = options["penalty_window"]
+    s.logit_bias = options["logit_bias"]
+    s.seed = options["seed"]
+    s.ignore_eos = options["ignore_eos"]
+    s.min_tokens = options["min_tokens"]
+    s.stop_token_ids = options["stop_token_ids"]
+    s.n_logprobs = options["logprobs"]
+    return 0
+
+
+cdef class Clock:
+    """The moment a request began, on the core's clock."""
+
+    cdef core.TimePoint start
+
+    def __cinit__(self):
+        self.start = core.now()
+
+
+# -- a running request ---------------------------------------------------------------------------------------------------------
+
+cdef class NativeGeneration:
+    """A running request: ``next()`` until it says finished, then ``result()``."""
+
+    cdef shared_ptr[core.Generation] generation
+
+    def __init__(self):
+        raise TypeError("a NativeGeneration comes from NativeLease.start")
+
+    def next(self):
+        """Run or await one step. Returns ``(text, finished)``; the text may be empty."""
+        cdef core.GenerationEvent event
+        cdef core.Error error
+        cdef shared_ptr[core.Generation] generation = self.generation
+        with nogil:
+            error = generation.get().next().into(event)
+        check(error)
+        PyErr_CheckSignals()
+        return text_of(event.text), event.finished
+
+    def run(self):
+        """Run to the end, looking at signals after each step."""
+        cdef core.GenerationEvent event
+        cdef core.Error error
+        cdef shared_ptr[core.Generation] generation = self.generation
+        while not event.finished:
+            with nogil:
+                error = generation.get().next().into(event)
+            check(error)
+            PyErr_CheckSignals()
+
+    def cancel(self):
+        """Ask the request to end; from any thread, any number of times."""
+        cdef shared_ptr[core.Generation] generation = self.generation
+        with nogil:
+            generation.get().cancel()
+
+    def result(self):
+        """Everything about a finished request, as plain values."""
+        cdef const core.GenerationResult * r = &self.generation.get().result()
+        cdef vector[core.Sampled] logprobs = r.logprobs
+        return {
+            "text": text_of(r.text), "tokens": list(r.tokens), "seed": r.seed, "timed_tokens": r.timed_tokens,
+            "finish_reason": "stop" if r.finish_reason == core.FinishReason.stop else "length",
+            "timings": timings_of(r.timings),
+            "logprobs": [(one.token, one.logprob, [(top.token, top.logprob) for top in one.top]) for one in logprobs],
+        }
+
+    def __dealloc__(self):
+        with nogil:
+            self.generation.reset()
+
+
+cdef dict timings_of(const core.Timings & t):
+    return {
+        "queue_duration": t.queue_duration, "template_duration": t.template_duration,
+        "tokenize_duration": t.tokenize_duration, "context_acquire_duration": t.context_acquire_duration,
+        "prefill_duration": t.prefill_duration, "first_token_duration": t.first_token_duration,
+        "generation_duration": t.generation_duration, "context_clear_duration": t.context_clear_duration,
+        "total_duration": t.total_duration, "input_tokens": t.input_tokens,
+        "cached_input_tokens": t.cached_input_tokens, "evaluated_input_tokens": t.evaluated_input_tokens,
+        "output_tokens": t.output_tokens, "context_pool_reused": t.context_pool_reused,
+        "prefix_cache_hit": t.prefix_cache_hit, "prefix_cache_entries": t.prefix_cache_entries,
+        "prefix_cache_retained_entries": t.prefix_cache_retained_entries,
+        "prefix_cache_retained_tokens": t.prefix_cache_retained_tokens, "threads": t.threads,
+        "prefill_threads": t.prefill_threads, "batch_tokens": t.batch_tokens, "micro_batch_tokens": t.micro_batch_tokens,
+        "speculative_proposed_tokens": t.speculative_proposed_tokens,
+        "speculative_accepted_tokens": t.speculative_accepted_tokens,
+        "speculative_verification_steps": t.speculative_verification_steps,
+        "batch_max_sequences": t.batch_max_sequences, "batch_peak_sequences": t.batch_peak_sequences,
+        "scheduler_steps": t.scheduler_steps, "batch_decoded_tokens": t.batch_decoded_tokens,
+    }

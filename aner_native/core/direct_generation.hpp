@@ -1,0 +1,70 @@
+// One request run on its caller's thread, one engine call per step.
+//
+// Purpose    The latency side: no queue, no worker thread, no hand-over between threads. The caller regains control after each
+//            engine call, so that it can look at signals, deliver text and cancel.
+// Design     A step plans the next rows (a chunk of the prompt, or the pending token), decodes them, and applies the outcome:
+//            sample, append, check every way in which a request ends. The parts that a request holds (context, admission) sit
+//            in one optional; ending the request, however, empties it.
+// Invariants n_computed <= n_known <= context. Rows are evaluated once, in order. Text that was handed out is final.
+// Threads    `next` is serialised by a mutex (a second caller gets busy); `cancel` sets a flag, and frees the parts itself when
+//            no step is running. The mutex is never taken while holding another.
+#pragma once
+
+#include "admission.hpp"
+#include "cancellation.hpp"
+#include "context_pool.hpp"
+#include "generation.hpp"
+#include "text_stream.hpp"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace aner {
+
+class DirectGeneration final : public Generation {
+public:
+    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request) noexcept;
+
+    // Takes a context from the pool; a request for no tokens takes none and is finished (P9).
+    Error acquire(ContextPool & pool) noexcept;
+
+    Result<GenerationEvent> next() noexcept override;
+    void cancel() noexcept override;
+    [[nodiscard]] const GenerationResult & result() const noexcept override { return result_; }
+
+private:
+    struct Held {
+        Admission admission;
+        std::optional<ContextLease> context;
+    };
+
+    Result<GenerationEvent> step() noexcept;
+    Error evaluate_chunk() noexcept;
+    void apply(Sampled sampled, GenerationEvent & event) noexcept;
+    [[nodiscard]] bool ends_generation(Token token) const noexcept;
+    void finish(FinishReason reason, GenerationEvent & event) noexcept;
+    Error fail(Error error) noexcept;
+    [[nodiscard]] std::int32_t n_known() const noexcept { return static_cast<std::int32_t>(history_.size()); }
+
+    const ModelHandle model_;
+    const GenerationRequest request_;
+    const std::int32_t n_prompt_;
+    Cancellation cancellation_;
+    Sampler sampler_;
+    TextStream text_;
+
+    std::mutex stepping_;
+    std::optional<Held> held_;
+    std::vector<Token> history_;   // prompt, then output
+    std::int32_t n_computed_ = 0;  // of history_, in the context's memory
+    Batch batch_;
+    GenerationResult result_;
+    bool finished_ = false;
+    Error failure_;
+};
+
+Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, const std::shared_ptr<ContextPool> & pool,
+                                                 Admission admission, GenerationRequest request) noexcept;
+
+}  // namespace aner

@@ -1,0 +1,47 @@
+// What a caller holds: one resident model, one immutable profile, one pool of contexts, one request at a time.
+#pragma once
+
+#include "context_pool.hpp"
+#include "generation.hpp"
+#include "process_guard.hpp"
+
+#include <atomic>
+#include <memory>
+
+namespace aner {
+
+class Lease;
+using LeaseHandle = std::shared_ptr<const Lease>;
+
+class Lease {
+public:
+    // An ordinary lease of a model that was just loaded; proves its context settings on the engine.
+    static Result<LeaseHandle> make(ModelHandle model) noexcept;
+
+    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool.
+    Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
+
+    // A sibling that admits a caller of its own and shares this lease's pool and profile.
+    [[nodiscard]] LeaseHandle native_stateless() const noexcept;
+
+    // Errors: invalid_request, context_full, busy, forked, and what acquiring a context gives.
+    Result<std::shared_ptr<Generation>> start(GenerationRequest request) const noexcept;
+
+    [[nodiscard]] const Model & model() const noexcept { return *model_; }
+    [[nodiscard]] const Profile & profile() const noexcept { return profile_; }
+    [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }
+    [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
+
+    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool) noexcept;
+
+private:
+    static Result<LeaseHandle> make(ModelHandle model, const Profile & profile) noexcept;
+
+    const ModelHandle model_;
+    const Profile profile_;
+    const std::shared_ptr<ContextPool> pool_;
+    const std::shared_ptr<std::atomic<bool>> taken_ = std::make_shared<std::atomic<bool>>(false);
+    const ProcessGuard guard_;
+};
+
+}  // namespace aner

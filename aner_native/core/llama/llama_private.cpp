@@ -1,0 +1,36 @@
+#include "llama_private.hpp"
+
+#include "ggml-backend.h"
+#include "ggml-cpu.h"
+#include "llama-context.h"
+#include "llama-ext.h"
+
+namespace aner::engine_private {
+
+bool flash_attention_in_effect(const llama_context & context) { return context.get_cparams().flash_attn; }
+
+Breakdown memory_breakdown(const llama_context & context) {
+    Breakdown sum;
+    for (const auto & [type, use] : llama_get_memory_breakdown(&context)) {
+        sum.weights += static_cast<std::int64_t>(use.model);
+        sum.context += static_cast<std::int64_t>(use.context);
+        sum.compute += static_cast<std::int64_t>(use.compute);
+        ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+        const bool on_cpu = device == nullptr || ggml_backend_buft_is_host(type) ||
+                            ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+        sum.on_accelerator = sum.on_accelerator || (!on_cpu && use.model + use.context > 0);
+    }
+    return sum;
+}
+
+void use_reference_kernels(const llama_context & context) {
+    ggml_backend_sched_t scheduler = context.get_sched();
+    for (int i = 0; i < ggml_backend_sched_get_n_backends(scheduler); ++i) {
+        ggml_backend_t backend = ggml_backend_sched_get_backend(scheduler, i);
+        if (ggml_backend_is_cpu(backend)) {
+            ggml_backend_cpu_set_use_ref(backend, true);
+        }
+    }
+}
+
+}  // namespace aner::engine_private

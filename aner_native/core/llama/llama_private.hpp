@@ -1,0 +1,23 @@
+// What aner needs of the engine's private headers, which change with every pin. Included nowhere else.
+#pragma once
+
+#include "llama.h"
+
+#include <cstdint>
+
+namespace aner::engine_private {
+
+[[nodiscard]] bool flash_attention_in_effect(const llama_context & context);
+
+struct Breakdown {
+    std::int64_t weights = 0;
+    std::int64_t context = 0;
+    std::int64_t compute = 0;
+    bool on_accelerator = false;  // some weights or context memory lies on a device that is not the CPU
+};
+[[nodiscard]] Breakdown memory_breakdown(const llama_context & context);
+
+// Makes the context's CPU backend use the reference kernels: results do not depend on the shape of a batch.
+void use_reference_kernels(const llama_context & context);
+
+}  // namespace aner::engine_private

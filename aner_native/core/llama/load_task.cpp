@@ -1,0 +1,60 @@
+#include "load_task.hpp"
+
+#include <chrono>
+#include <exception>
+
+namespace aner {
+
+LoadTask::~LoadTask() {
+    cancel();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+}
+
+template <typename Stage>
+void LoadTask::run(Stage stage) noexcept {
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+    running_ = true;
+    try {
+        thread_ = std::thread([this, stage] {
+            Error error = stage();
+            const std::lock_guard<std::mutex> lock(mutex_);
+            error_ = std::move(error);
+            running_ = false;
+            finished_.notify_all();
+        });
+    } catch (const std::exception & error) {
+        error_ = Error{ErrorCode::out_of_memory, std::string("a thread for the load could not be started: ") + error.what()};
+        running_ = false;
+    }
+}
+
+void LoadTask::start_admission() noexcept {
+    run([this]() noexcept -> Error {
+        if (Error error = validate(settings_); error.failed()) {
+            return error;
+        }
+        return admit_model_file(path_, settings_.expected_sha256, progress_).into(admitted_);
+    });
+}
+
+void LoadTask::start_load(Nanoseconds probe_duration) noexcept {
+    run([this, probe_duration]() noexcept -> Error {
+        ModelHandle model;
+        if (Error error = load_model(admitted_, settings_, start_, probe_duration, progress_).into(model); error.failed()) {
+            return error;
+        }
+        progress_.enter(LoadPhase::context);
+        return Lease::make(std::move(model)).into(lease_);
+    });
+}
+
+bool LoadTask::wait(std::int64_t milliseconds) noexcept {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return finished_.wait_for(lock, std::chrono::milliseconds(milliseconds), [this] { return !running_; });
+}
+
+}  // namespace aner

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""DEC1: prefill and decode against llama-bench, same model and settings, interleaved.
+
+    python bench/bench_decode.py --model models/SmolLM2-135M-Instruct.Q4_1.gguf
+
+Figures, in tokens per second:
+    prefill           512 prompt tokens into an empty context
+    decode            128 decode steps behind 512 tokens: aner with sampling, llama-bench without
+    decode_delivered  the same steps as a caller of aner sees them, against llama-bench's decode
+
+Comparisons:
+    same settings    llama-bench with aner's compiler flags, threads, batch sizes, KV type and flash attention: the claim
+    other attention  the same program with the other flash attention: whether the peer would have done better with it
+    peer's defaults  upstream's default build and options, OpenMP included
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import aner_runs
+import llama_bench
+import options
+import peers
+from aner.measure import Sample, Side, describe_model
+
+FLOOR = 0.97
+Run = Callable[[int], Sample]
+
+
+def settings_of(memory: Mapping[str, Any], timings: Mapping[str, int]) -> llama_bench.Settings:
+    """What aner resolved, in llama-bench's terms."""
+    resolved = memory["flash_attention_resolved"]
+    return llama_bench.Settings(
+        threads=timings["threads"],
+        prefill_threads=timings["prefill_threads"],
+        batch_size=timings["batch_tokens"],
+        ubatch_size=timings["micro_batch_tokens"],
+        flash_attn=resolved if isinstance(resolved, str) else "on" if resolved else "off",
+        cache_type="f16",
+    )
+
+
+def llama_bench_run(peer: peers.Peer, model: Path, settings: llama_bench.Settings, n_prompt: int, n_decode: int) -> Run:
+    """llama-bench has one decode figure, which stands against both of aner's, and takes no seed."""
+
+    def once(_seed: int) -> Sample:
+        sample = llama_bench.measure_once(peer, model, settings, n_prompt, n_decode)
+        return Sample({**sample.values, "decode_delivered": sample.values["decode"]}, sample.details)
+
+    return once
+
+
+def main() -> None:
+    parser = options.parser(__doc__, "dec1")
+    parser.add_argument("--prompt-tokens", type=int, default=512)
+    parser.add_argument("--decode-steps", type=int, default=128)
+    parser.add_argument("--flash-attention", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--budget", type=float, default=260.0, help="seconds for all comparisons (260)")
+    chosen = parser.parse_args()
+    path: Path = chosen.model
+    n_prompt, n_decode = chosen.prompt_tokens, chosen.decode_steps
+    fair, stock = (peers.build("llama-bench", variant) for variant in ("same-flags", "stock"))
+    facts = {"prompt_tokens": n_prompt, "decode_steps": n_decode, "peers": [fair.facts(), stock.facts()]}
+    with options.harness("dec1", chosen, **facts) as harness:
+        # llama-bench's context holds n_prompt + n_decode positions; aner's has one more for the token that is never evaluated.
+        context = n_prompt + n_decode + 1
+        with aner_runs.load(path, context, chosen.threads, flash_attention=chosen.flash_attention) as model:
+            prompts: dict[int, str] = {}
+
+            def aner(seed: int) -> Sample:
+                if seed not in prompts:
+                    prompts[seed] = aner_runs.prompt_of(model, n_prompt, seed)
+                return aner_runs.generate(model, prompts[seed], n_decode)
+
+            first = aner(chosen.seed)
+            same = settings_of(model.memory_summary(), first.details["timings"])
+            other = replace(same, flash_attn="off" if same.flash_attn == "on" else "on")
+            harness.record("note", note="model and settings", model=describe_model(model, path), same_settings=asdict(same))
+            opponents = (
+                ("same settings", f"llama-bench -fa {same.flash_attn}", fair, same, 0.6),
+                ("other attention", f"llama-bench -fa {other.flash_attn}", fair, other, 0.2),
+                ("peer's defaults", "llama-bench stock", stock, llama_bench.Settings(), 0.2),
+            )
+            for name, label, peer, settings, share in opponents:
+                harness.compare(
+                    name,
+                    Side("aner", aner),
+                    Side(label, llama_bench_run(peer, path, settings, n_prompt, n_decode)),
+                    pairs=chosen.pairs,
+                    budget_s=share * chosen.budget,
+                    references=dict.fromkeys(("prefill", "decode", "decode_delivered"), FLOOR),
+                )
+    print(harness.table())
+    print(f"'above': at least {FLOOR} of the peer, beyond the A/A control's spread. Record: {chosen.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+# Warnings and sanitizers for our own sources; the engine's are left as they are.
+add_library(aner_options INTERFACE)
+target_compile_options(aner_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -fvisibility=hidden)
+if(ANER_WERROR)
+  target_compile_options(aner_options INTERFACE -Werror)
+endif()
+if(ANER_SANITIZE)
+  string(REPLACE "," ";" _kinds "${ANER_SANITIZE}")
+  foreach(_kind IN LISTS _kinds)
+    target_compile_options(aner_options INTERFACE -fsanitize=${_kind} -fno-omit-frame-pointer -g)
+    target_link_options(aner_options INTERFACE -fsanitize=${_kind})
+  endforeach()
+endif()

@@ -1,0 +1,100 @@
+"""``llm.load``: from a path to a lease."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aner_native
+
+from aner._logging import flush_engine_log
+from aner.errors import ConfigurationError, ModelNotFoundError
+from aner.llm import _probe
+from aner.llm._model import Model
+from aner.llm._options import utf8
+
+Progress = Callable[[str, float], object]
+
+
+def load(
+    path: str | os.PathLike[str],
+    context: int = 4096,
+    device: str = "auto",
+    kv_cache_type: str = "f16",
+    flash_attention: str = "auto",
+    *,
+    reproducible: bool = False,
+    mapped: bool = True,
+    expected_sha256: str | None = None,
+    chat_template: str | None = None,
+    template_args: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Load a local GGUF file and return a lease of its resident weights.
+
+    path: the file, or the first split of a split model. Never downloaded, never anything but a local file.
+    context: positions of one sequence, at least 16.
+    device: auto, cpu, metal (mps), cuda, cuda:N, vulkan, vulkan:N. Only ``auto`` may choose the CPU by itself.
+    kv_cache_type: f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl.
+    flash_attention: auto, on, off; docs/flash_attention.md says what auto does and why.
+    reproducible: reference kernels on the CPU; tokens then depend on the request alone (slower).
+    mapped: map the weights; False reads them into private memory, safe from changes to the file.
+    expected_sha256: refuse any other content. The content is digested before and after the load in any case.
+    chat_template, template_args: a template instead of the model's own, and variables for it.
+    progress: called with ``(phase, fraction)``; phases: header, digest, probe, engine, verify, context.
+
+    Raises ModelNotFoundError, ModelLoadError, FingerprintMismatchError, DeviceUnavailableError, ConfigurationError,
+    OutOfMemoryError, TemplateError.
+    """
+    native_path = _local_path(path)
+    for name, flag in (("reproducible", reproducible), ("mapped", mapped)):
+        if not isinstance(flag, bool):
+            raise ConfigurationError(f"{name} must be True or False, it is {flag!r:.100}")
+    if isinstance(context, bool) or not isinstance(context, int) or not -(2**31) <= context < 2**31:
+        raise ConfigurationError(f"context must be an integer within 16..{2**24}, it is {context!r:.100}")
+    texts = {}
+    for name, value in (("device", device), ("kv_cache_type", kv_cache_type), ("flash_attention", flash_attention)):
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{name} must be a str, it is {value!r:.100}")
+        texts[name] = value.encode("utf-8", "replace")
+    if expected_sha256 is not None and not isinstance(expected_sha256, str):
+        raise ConfigurationError(f"expected_sha256 must be a str of 64 hexadecimal digits, it is {expected_sha256!r:.100}")
+    try:
+        task = aner_native.LoadTask(
+            native_path,
+            context=context,
+            reproducible=reproducible,
+            mapped=mapped,
+            expected_sha256=(expected_sha256 or "").encode("utf-8", "replace"),
+            **texts,
+        )
+        facts = task.admit(progress)
+        probe_ns = -1
+        if not facts["covered"]:
+            before = time.monotonic_ns()
+            _probe.try_in_child(os.fsdecode(native_path), facts["fingerprint"], facts["architecture"])
+            probe_ns = time.monotonic_ns() - before
+        lease = task.load(probe_ns, progress)
+    finally:
+        flush_engine_log()
+    return Model(lease, chat_template=chat_template, template_args=template_args)
+
+
+def _local_path(path: str | os.PathLike[str]) -> bytes:
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        raise ConfigurationError(f"path must be a str or a path, it is {path!r:.100}") from None
+    if not isinstance(text, str):
+        raise ConfigurationError(f"path must be a str or a path, it is {path!r:.100}")
+    if "://" in text:
+        raise ModelNotFoundError(f"{text} is not a local file: aner never downloads; fetch it first and give its path")
+    if not text or "\0" in text:
+        raise ModelNotFoundError(f"{text!r} is not the path of a file")
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:
+        utf8("path", text)
+        raise

@@ -1,0 +1,229 @@
+"""``Model``: a lease of resident weights with one immutable profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+import aner_native
+
+from aner._logging import flush_engine_log
+from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
+from aner.llm._figures import Figures
+from aner.llm._options import native_options, token_ids, utf8
+from aner.llm._profile import Profile
+from aner.llm._prompt import Prompter
+from aner.llm._response import Response
+from aner.llm._stream import Stream, run_with_callback
+
+__all__ = ["OPERATIONS", "Model"]
+
+#: The names that ``Model.supports`` knows.
+OPERATIONS = (
+    "generate", "stream", "chat", "session", "adapter", "optimizer", "context_pool", "prefix_reuse", "speculation",
+    "continuous_batching",
+)  # fmt: skip
+
+
+class Model:
+    """One lease: resident weights that it may share with others, an immutable profile, a pool of contexts, one caller at a time.
+
+    Made by ``llm.load`` and by the builders of another lease. A context manager; ``close()`` may come at any time, from any
+    thread: requests that were accepted finish, the weights go with the last lease that uses them.
+    """
+
+    def __init__(
+        self,
+        native: aner_native.NativeLease,
+        *,
+        chat_template: str | None = None,
+        template_args: Mapping[str, Any] | None = None,
+        prompter: Prompter | None = None,
+    ) -> None:
+        self._native: aner_native.NativeLease | None = native
+        self._prompter = prompter or Prompter(native, chat_template, template_args)
+
+    # -- requests ------------------------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        on_text: Callable[[str], object] | None = None,
+        **options: Any,
+    ) -> Response:
+        """Run one request to its end.
+
+        prompt: a user message for the chat template; with ``raw=True``, or on a model without a template, the text itself, in
+            which control tokens are only text; or token ids, taken as they are.
+        messages: the whole conversation instead, as ``{"role": ..., "content": ...}``, rendered by the template.
+        on_text: called with each piece of text on this thread; its exception cancels the request and passes on.
+        options: max_tokens=256, temperature=0.0, top_k, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty,
+            penalty_window, logit_bias, seed, stop, stop_token_ids, min_tokens, ignore_eos, logprobs, timeout (seconds); see
+            docs/generation.md.
+
+        Raises InvalidRequestError, ContextFullError, TemplateError, BusyError, RequestTimeoutError, CancelledError, ClosedError,
+        EngineError. Ctrl-C cancels the request within one step.
+        """
+        if on_text is not None and not callable(on_text):
+            raise InvalidRequestError(f"on_text must be callable, it is {on_text!r:.100}")
+        stream = self.start(prompt, messages=messages, raw=raw, **options)
+        try:
+            return stream.response() if on_text is None else run_with_callback(stream, on_text)
+        finally:
+            stream.close()
+
+    def stream(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> Stream:
+        """Start one request and iterate its text; arguments as in ``generate``. The request ends when the loop is left."""
+        return self.start(prompt, messages=messages, raw=raw, **options)
+
+    def start(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> Stream:
+        """Start one request and return its handle, to be read, asked for its ``response()``, or cancelled."""
+        clock = aner_native.Clock()
+        native = self._require()
+        checked = native_options(options)
+        tokens, template_ns, tokenize_ns = self._prompter.tokens(native, prompt, messages, raw)
+        try:
+            generation = native.start(tokens, checked, clock, template_ns, tokenize_ns)
+        finally:
+            flush_engine_log()
+        return Stream(generation, native.piece, checked["logprobs"] >= 0)
+
+    # -- tokens --------------------------------------------------------------------------------------------------------------
+
+    def tokenize(self, text: str, *, add_bos: bool = False, control: bool = False) -> list[int]:
+        """Token ids of ``text``. ``control``: texts of control tokens become those tokens; ``add_bos``: if the model wants one."""
+        return self._require().tokenize(utf8("text", text), bool(add_bos), bool(control), [])
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """The text of token ids; control tokens have none, an incomplete character becomes U+FFFD."""
+        native = self._require()
+        checked = token_ids("ids", ids)
+        try:
+            return b"".join(map(native.piece, checked)).decode("utf-8", "replace")
+        except IndexError as error:
+            raise InvalidRequestError(f"{error}: it has {native.vocabulary()['tokens']}") from None
+
+    # -- builders ------------------------------------------------------------------------------------------------------------
+
+    def with_context_pool(self, max_idle: int) -> Model:
+        """A lease like this one with a fresh pool that keeps at most ``max_idle`` (0..4) idle contexts."""
+        if isinstance(max_idle, bool) or not isinstance(max_idle, int) or abs(max_idle) >= 2**31:
+            raise ConfigurationError(f"max_idle must be an integer within 0..4, it is {max_idle!r:.100}")
+        native = self._require()
+        try:
+            return Model(native.with_context_pool(max_idle), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
+    def native_stateless(self) -> Model:
+        """A sibling lease: a caller of its own, the same weights, profile and pool."""
+        return Model(self._require().native_stateless(), prompter=self._prompter)
+
+    # -- what it is ----------------------------------------------------------------------------------------------------------
+
+    def device(self) -> str:
+        """What was resolved: ``cpu``, ``cuda:0``, ``metal``, ``vulkan:0``."""
+        return str(self._require().info()["device"])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's content, in hexadecimal; derived leases keep it."""
+        return str(self._require().info()["fingerprint"])
+
+    def profile(self) -> Profile:
+        """The frozen settings of this lease."""
+        return Profile(**self._require().profile())
+
+    def load_summary(self) -> Figures:
+        """Durations (ns) and bytes of the load: both digest passes, the engine's own load, the total; -1 for what was not needed."""
+        return Figures(self._require().load_summary())
+
+    def metadata(self) -> Figures:
+        """Facts of the model: architecture, context, vocabulary, heads, real tensor types, template."""
+        return Figures(self._require().info())
+
+    def memory_summary(self) -> Figures:
+        """Bytes by scope, and the policies that decide them; -1 for what is not known (docs/memory.md)."""
+        native = self._require()
+        info, context = native.info(), native.context()
+        parts = [context[name] for name in ("kv_bytes", "compute_bytes", "output_bytes")]
+        each = sum(parts) if min(parts) >= 0 else -1
+        return Figures(
+            {
+                "weights_bytes_shared": context["weights_bytes"],
+                "kv_bytes_per_context": context["kv_bytes"],
+                "kv_payload_bytes_per_context": context["kv_payload_bytes"],
+                "compute_bytes_per_context": context["compute_bytes"],
+                "output_rows_bytes_per_context": context["output_bytes"],
+                "retained_contexts": context["idle_contexts"],
+                "retained_contexts_limit": context["max_idle_contexts"],
+                "retained_contexts_bytes": each * context["idle_contexts"] if each >= 0 else -1,
+                "context": context["context"],
+                "kv_cells": context["cells"],
+                "kv_cache_type": info["kv_cache_type"],
+                "flash_attention_requested": info["flash_attention"],
+                "flash_attention_resolved": "on" if context["flash_attention"] else "off",
+                "device": info["device"],
+                "weights_mapped": info["mapped"],
+                "reproducible": info["reproducible"],
+            }
+        )
+
+    def supports(self, operation: str) -> bool:
+        """Whether this lease can do ``operation`` now: one of OPERATIONS, else ValueError. A closed lease supports nothing."""
+        if operation not in OPERATIONS:
+            raise ValueError(f"unknown operation {operation!r:.100}: the operations are {', '.join(OPERATIONS)}")
+        native = self._native
+        if native is None or native.foreign():
+            return False
+        if operation == "chat":
+            return self._prompter.has_template
+        return operation in {"generate", "stream", "context_pool"}
+
+    # -- lifetime ------------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give up this lease. Idempotent; accepted requests and other leases are not harmed."""
+        self._native = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _require(self) -> aner_native.NativeLease:
+        native = self._native
+        if native is None:
+            raise ClosedError("this model handle was closed: load the model again, or keep the handle open while you use it")
+        if native.foreign():
+            raise ForkedProcessError(
+                "this model was loaded before the process forked: load it again in the child, or use the 'spawn' start method"
+            )
+        return native
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Model cannot be pickled, copied or sent to another process: load it there, or call native_stateless()")
+
+    def __repr__(self) -> str:
+        if self._native is None:
+            return "<Model closed>"
+        info = self._native.info()
+        return f"<Model {info['name'] or info['architecture']} on {info['device']}, context {info['context']}>"
