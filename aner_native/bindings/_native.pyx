@@ -20,8 +20,7 @@ cdef dict _exceptions = {}
 
 def error_codes():
     """Names of all error codes of the native core, by number, ``ok`` included."""
-    cdef int32_t code
-    return {code: core.error_name(<core.ErrorCode> code).decode() for code in range(<int32_t> core.ErrorCode.count_)}
+    return {code: core.error_name(<core.ErrorCode> <int32_t> code).decode() for code in range(<int32_t> core.ErrorCode.count_)}
 
 
 def set_exceptions(dict table not None):
@@ -58,6 +57,7 @@ def build_info():
         "build_type": core.build_type.decode(),
         "native": core.native.decode() == "ON",
         "tile_fix": core.tile_fix.decode() == "ON",
+        "patches": [name for name in core.patches.decode().split(";") if name],
         "backends": [text_of(one) for one in backends],
     }
 
@@ -109,6 +109,8 @@ cdef class LoadTask:
     """One load: ``admit()``, then ``load()``. Signals are looked at and ``progress(phase, fraction)`` is called meanwhile."""
 
     cdef unique_ptr[core.LoadTask] task
+    cdef int32_t phase  # the last one that was reported, and how much of it
+    cdef float fraction
 
     def __init__(self, bytes path not None, *, int32_t context, bytes device not None, bytes kv_cache_type not None,
                  bytes flash_attention not None, bool reproducible, bool mapped, bytes expected_sha256 not None):
@@ -156,7 +158,7 @@ cdef class LoadTask:
                     finished = dereference(self.task).wait(50)
                 PyErr_CheckSignals()
                 if progress is not None:
-                    progress(_PHASES[<int32_t> dereference(self.task).phase()], dereference(self.task).fraction())
+                    self._report(progress, finished)
         except BaseException:
             dereference(self.task).cancel()
             while not finished:
@@ -165,6 +167,19 @@ cdef class LoadTask:
             raise
         error = dereference(self.task).error()
         return check(error)
+
+    cdef int _report(self, progress, bool finished) except -1:
+        # Every phase up to the one that runs, those that came and went between two looks included; no fraction goes down.
+        cdef int32_t running = <int32_t> dereference(self.task).phase()
+        cdef float fraction = dereference(self.task).fraction()
+        if finished and not dereference(self.task).error().failed():
+            fraction = 1.0
+        while self.phase < running:
+            progress(_PHASES[self.phase], 1.0)
+            self.phase += 1
+            self.fraction = 0.0
+        self.fraction = max(self.fraction, fraction)
+        progress(_PHASES[self.phase], self.fraction)
 
     def __dealloc__(self):
         with nogil:

@@ -335,3 +335,4 @@ cdef extern from "build_info.hpp" namespace "aner::build_info" nogil:
     const char * build_type
     const char * native
     const char * tile_fix
+    const char * patches

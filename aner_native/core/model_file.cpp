@@ -1,6 +1,5 @@
 #include "model_file.hpp"
 
-#include "graph_admission.hpp"
 #include "gguf_splits.hpp"
 
 #include <algorithm>
@@ -46,7 +45,7 @@ Result<AdmittedModel> admit_model_file(const std::string & path, const std::stri
     }
     AdmittedModel admitted;
     admitted.facts = facts.take();
-    admitted.covered = is_covered_architecture(admitted.facts.architecture);
+    admitted.covered = is_covered_model(headers.value());
     for (const GgufHeader & header : headers.value()) {
         admitted.paths.push_back(header.path);
     }

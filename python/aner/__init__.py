@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from aner import _cpu_baseline
 
-_cpu_baseline.check(_cpu_baseline.cpu_flags())
+_cpu_baseline.check_this_cpu()
 
 import atexit  # noqa: E402  (the check above comes before the extension)
 import logging  # noqa: E402

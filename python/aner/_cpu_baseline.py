@@ -1,16 +1,14 @@
-"""Refuses, before the extension is imported, a CPU that lacks what a portable build was compiled for.
+"""Refuses, before the extension is imported, a CPU that lacks what this build was compiled for.
 
-A native build runs where it was built; a portable one (``ANER_NATIVE=OFF``) needs x86-64-v3 on x86. Without this check the first
-such instruction would end the process with SIGILL.
+The build writes down what its instructions need (``_cpu_requirements``): x86-64-v3 for a portable one, the features of the machine
+it was made on for a native one. Without this check the first missing instruction would end the process with SIGILL.
 """
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from pathlib import Path
-
-#: Flags of /proc/cpuinfo that x86-64-v3 and the baseline's kernels need.
-BASELINE = ("avx", "avx2", "bmi2", "f16c", "fma", "sse4_2")
 
 
 def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
@@ -24,11 +22,21 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
     return None
 
 
-def check(flags: frozenset[str] | None) -> None:
-    """Raise ImportError when ``flags`` are known and one of the baseline is missing."""
-    missing = [] if flags is None else [flag for flag in BASELINE if flag not in flags]
+def check(flags: frozenset[str] | None, required: Iterable[str], kind: str) -> None:
+    """Raise ImportError when ``flags`` are known and one that a build of this ``kind`` requires is missing."""
+    missing = [] if flags is None else [flag for flag in required if flag not in flags]
     if missing:
         raise ImportError(
-            f"This CPU lacks {', '.join(missing)}, which aner's portable build needs (x86-64-v3, CPUs since about 2013). "
-            "Build it for this CPU from source: pip install --no-binary aner aner"
+            f"This CPU lacks {', '.join(missing)}, and this {kind} build of aner uses them. Build it on this machine: "
+            "pip install --no-binary aner aner. (A build that must run on several machines: -C cmake.define.ANER_NATIVE=OFF, which "
+            "needs x86-64-v3, CPUs since about 2013.)"
         )
+
+
+def check_this_cpu() -> None:
+    """Compare this machine with what the build wrote down; a source tree on the path without an installation has nothing to compare."""
+    try:
+        from aner import _cpu_requirements as needs
+    except ImportError:
+        return
+    check(cpu_flags(), needs.REQUIRED, needs.KIND)

@@ -1,5 +1,6 @@
-// Runs a function on a thread with a stack of its own size. The engine's pre-tokenizers hand some texts to std::regex, which
-// recurses once or more for each character of a run and would otherwise overflow the caller's stack.
+// Runs a function on a thread with a stack for a text of a given size. The engine's pre-tokenizers hand most byte-level BPE
+// texts to std::regex, which recurses once for each character of a match. Where a match can end depends on the model's
+// expressions (some go on over spaces), so the whole text counts.
 #pragma once
 
 #include "../errors.hpp"
@@ -9,7 +10,7 @@
 
 namespace aner {
 
-// `run`: characters that the recursion may go over. Errors: invalid_request when no such stack can be had.
-Error run_with_stack_for(std::size_t run, const std::function<void()> & work) noexcept;
+// `n_bytes`: of the text. Errors: out_of_memory when no such stack can be had, or memory would not hold all of it.
+Error run_with_stack_for(std::size_t n_bytes, const std::function<void()> & work) noexcept;
 
 }  // namespace aner

@@ -11,26 +11,6 @@
 
 namespace aner {
 
-namespace {
-
-constexpr std::size_t k_long_run = 2048;  // bytes; below it the engine's recursion fits in any thread's stack
-
-// The longest run of bytes that are all white space or all not: what a pre-tokenizer's regular expression may recurse over.
-std::size_t longest_run(std::string_view text) noexcept {
-    std::size_t longest = 0;
-    std::size_t run = 0;
-    bool space = false;
-    for (const char c : text) {
-        const bool is_space = std::isspace(static_cast<unsigned char>(c)) != 0;
-        run = is_space == space ? run + 1 : 1;
-        space = is_space;
-        longest = std::max(longest, run);
-    }
-    return longest;
-}
-
-}  // namespace
-
 Error LlamaVocabulary::read(const llama_vocab * vocab) noexcept {
     vocab_ = vocab;
     try {
@@ -100,9 +80,9 @@ Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool
             failure = Error{ErrorCode::engine, std::string("the engine could not tokenize the text: ") + error.what()};
         }
     };
-    if (const std::size_t run = longest_run(text); run < k_long_run) {
+    if (llama_vocab_type(vocab_) != LLAMA_VOCAB_TYPE_BPE) {
         work();
-    } else if (Error error = run_with_stack_for(run, work); error.failed()) {
+    } else if (Error error = run_with_stack_for(text.size(), work); error.failed()) {
         return error;
     }
     if (failure.failed()) {

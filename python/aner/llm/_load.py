@@ -43,7 +43,7 @@ def load(
     mapped: map the weights; False reads them into private memory, safe from changes to the file.
     expected_sha256: refuse any other content. The content is digested before and after the load in any case.
     chat_template, template_args: a template instead of the model's own, and variables for it.
-    progress: called with ``(phase, fraction)``; phases: header, digest, probe, engine, verify, context.
+    progress: called with ``(phase, fraction)``, up to 1.0 for each of header, digest, probe, engine, verify, context.
 
     Raises ModelNotFoundError, ModelLoadError, FingerprintMismatchError, DeviceUnavailableError, ConfigurationError,
     OutOfMemoryError, TemplateError.
@@ -73,6 +73,8 @@ def load(
         facts = task.admit(progress)
         probe_ns = -1
         if not facts["covered"]:
+            if progress is not None:
+                progress("probe", 0.0)
             before = time.monotonic_ns()
             _probe.try_in_child(os.fsdecode(native_path), facts["fingerprint"], facts["architecture"])
             probe_ns = time.monotonic_ns() - before

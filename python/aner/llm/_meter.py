@@ -16,7 +16,7 @@ MAX_NESTING = 100  # of values, and of calls
 MAX_INT_BITS = 1 << 14
 
 _CONTAINERS = (list, tuple, dict, set, frozenset)
-_VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 class LimitError(jinja2.TemplateRuntimeError):

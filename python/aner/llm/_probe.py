@@ -23,7 +23,7 @@ _verdicts: dict[str, str] = {}  # key -> "" (fine) or why not
 
 
 def try_in_child(path: str, fingerprint: str, architecture: str) -> None:
-    """Raise ModelLoadError unless a child process survives the model at ``path``."""
+    """Raise ModelLoadError unless a child process survives the model at ``path``; a child that never ran is no verdict."""
     info = aner_native.build_info()
     key = f"{fingerprint}-{info['engine_version']}-{info['engine_commit']}-{info['version']}"
     verdict = _verdicts.get(key)
@@ -32,7 +32,7 @@ def try_in_child(path: str, fingerprint: str, architecture: str) -> None:
     if verdict is None:
         verdict = _run_child(path)
         _write(key, verdict)
-    _verdicts[key] = verdict
+        _verdicts[key] = verdict
     if verdict:
         raise ModelLoadError(
             f"{path}: the architecture '{architecture}' is not covered by aner's tests, and a trial load in a child process failed: "
@@ -42,7 +42,7 @@ def try_in_child(path: str, fingerprint: str, architecture: str) -> None:
 
 def _run_child(path: str) -> str:
     if not sys.executable:
-        return "this interpreter does not know its own executable, so no child process could be started"
+        raise ModelLoadError(f"{path}: this interpreter does not know its own executable, so no child process can try the model")
     code = "import sys, aner.llm._probe as probe; probe.child_main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     try:
@@ -51,11 +51,13 @@ def _run_child(path: str) -> str:
             capture_output=True, stdin=subprocess.DEVNULL, timeout=_CHILD_TIMEOUT, env=environment, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"it did not finish within {_CHILD_TIMEOUT:.0f} s"
+        raise ModelLoadError(f"{path}: the trial load in a child process did not finish in {_CHILD_TIMEOUT:.0f} s") from None
     except OSError as error:
-        return f"the child process could not be started: {error}"
+        raise ModelLoadError(f"{path}: the child process that tries the model could not be started: {error}") from None
     if done.returncode == 0:
         return ""
+    if done.returncode == -9:
+        raise ModelLoadError(f"{path}: the child process that tries the model was killed, perhaps for want of memory")
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     reason = said[-1] if said else "it said nothing"
     return reason if done.returncode > 0 else f"the engine ended the process with signal {-done.returncode}: {reason}"

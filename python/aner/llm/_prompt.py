@@ -8,7 +8,7 @@ from typing import Any
 
 import aner_native
 
-from aner.errors import ContextFullError, InvalidRequestError
+from aner.errors import ContextFullError, InvalidRequestError, TemplateError
 from aner.llm._options import token_ids, utf8
 from aner.llm._template import ChatTemplate
 
@@ -27,13 +27,19 @@ class Prompter:
         source = info["chat_template"] if chat_template is None else chat_template
         texts = {token: text for text, token in vocabulary["control"].items()}
         self._template: ChatTemplate | None = None
-        if source:
-            self._template = ChatTemplate(
-                source,
-                bos_token=texts.get(vocabulary["bos"], ""),
-                eos_token=texts.get(vocabulary["eos"], ""),
-                control_tokens=list(vocabulary["control"]),
-            )
+        self._broken: TemplateError | None = None
+        try:
+            if source:
+                self._template = ChatTemplate(
+                    source,
+                    bos_token=texts.get(vocabulary["bos"], ""),
+                    eos_token=texts.get(vocabulary["eos"], ""),
+                    control_tokens=list(vocabulary["control"]),
+                )
+        except TemplateError as error:
+            if chat_template is not None:
+                raise
+            self._broken = error  # the model's own: it is still good for raw prompts
         self._template_args = dict(template_args or {})
 
     @property
@@ -58,7 +64,9 @@ class Prompter:
             return token_ids("prompt", prompt), -1, -1
         template_ns = -1
         spans: list[tuple[int, int]] = []
-        if messages is not None or (self._template is not None and not raw):
+        if messages is not None or (not raw and (self._template is not None or self._broken is not None)):
+            if self._broken is not None:
+                raise self._broken
             if self._template is None:
                 raise InvalidRequestError(
                     "this model has no chat template, so messages cannot be rendered: give one with "

@@ -28,14 +28,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEscapeFormatt
 from jinja2.utils import pass_context
 from markupsafe import Markup
 
-from . import _sandbox_values as values
-from ._meter import MAX_NESTING, LimitError, Meter
+from aner.llm import _sandbox_values as values
+from aner.llm._meter import MAX_NESTING, LimitError, Meter
 
 
 class _GenerationTags(Extension):
     """``{% generation %}`` marks assistant text for training; a prompt needs only what stands inside."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012  (an instance variable to its base class)
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -141,9 +141,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self._thread = threading.local()
         del self.globals["lipsum"]
         self.globals.update(values.GLOBALS)
-        offered = {name: self.filters[name] for name in values.PLAIN_FILTERS} | values.SIZED_FILTERS
+        offered: dict[str, Any] = {name: self.filters[name] for name in values.PLAIN_FILTERS} | values.SIZED_FILTERS
+        tests: dict[str, Any] = self.tests
         self.filters = {name: self._gated(function) for name, function in offered.items()}
-        self.tests = {name: self._gated(test) for name, test in self.tests.items()}
+        self.tests = {name: self._gated(test) for name, test in tests.items()}
 
     def _gated(self, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)  # keeps the attribute that says which context the function wants
@@ -182,7 +183,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         text: str = self.made(str(value))
         return text
 
-    def concat(self, pieces: Iterable[str]) -> str:  # type: ignore[override]  # the base class has ``"".join`` here
+    def concat(self, pieces: Iterable[str]) -> str:
         meter = self.meter
         kept, size = [], 0
         for piece in pieces:
@@ -207,10 +208,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         formatter = (_EscapeFormatter if isinstance(text, Markup) else _Formatter)(self)
 
         def formatted(*args: Any, **kwargs: Any) -> str:
-            if takes_mapping:
-                args, (kwargs,) = (), args
-            formatted_text: str = type(text)(formatter.vformat(text, args, kwargs))
-            return formatted_text
+            given = (tuple[Any, ...](), args[0]) if takes_mapping else (args, kwargs)
+            whole: str = type(text)(formatter.vformat(text, *given))
+            return whole
 
         return formatted
 

@@ -12,14 +12,19 @@ import jinja2
 from jinja2 import filters
 from jinja2.utils import Namespace, pass_environment
 
-from ._meter import MAX_INT_BITS, LimitError, Meter
+from aner.llm._meter import MAX_INT_BITS, LimitError, Meter
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
 
 METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(
+    str: _names(
         "capitalize casefold count endswith find format format_map index isalnum isalpha isascii isdecimal isdigit "
         "isidentifier islower isnumeric isprintable isspace istitle isupper join lower lstrip partition removeprefix "
         "removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines startswith strip swapcase title "
-        "upper".split()
+        "upper"
     ),
     int: frozenset(),
     float: frozenset({"is_integer"}),
@@ -27,14 +32,14 @@ METHODS: dict[type, frozenset[str]] = {
     tuple: frozenset({"count", "index"}),
     dict: frozenset({"copy", "get", "items", "keys", "values"}),
 }
-PLAIN_FILTERS = frozenset(
+PLAIN_FILTERS = _names(
     "abs attr capitalize count d default dictsort e escape filesizeformat first float forceescape groupby int items last "
     "length list lower map max min reject rejectattr reverse safe select selectattr sort string title truncate upper "
-    "urlencode wordcount".split()
+    "urlencode wordcount"
 )
 
 MAX_SEARCHED = 256  # characters in the argument of a search that costs len(text) * len(argument)
-_SEARCHES = frozenset({"lstrip", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "strip"})
+_SEARCHES = _names("lstrip rfind rindex rpartition rsplit rstrip strip")
 MAX_HASHED = 10_000  # values hashed by one call: ones that collide cost the square of it
 MAX_INDENT = 16
 MAX_PRECISION = 100
@@ -185,9 +190,7 @@ def _sum(environment: Any, iterable: Iterable[Any], attribute: str | int | None 
     return total
 
 
-def _tojson(
-    x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:
+def _tojson(x: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
     for given in (indent, *(separators or ())):
         _at_most(given if isinstance(given, int) else len(given or ""), MAX_INDENT, "characters of JSON layout")
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -12,7 +12,7 @@ otherwise, because a user can make the model say ``<|im_end|>`` and have it come
 
 from __future__ import annotations
 
-import os.path
+import itertools
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,19 +23,18 @@ import jinja2
 from jinja2 import nodes
 
 from aner.errors import InvalidRequestError, TemplateError
+from aner.llm._messages import ControlTokens, Marker, map_contents, plain_data, texts_of, validate_messages
+from aner.llm._meter import LimitError, Meter
+from aner.llm._sandbox import ChatEnvironment
+from aner.llm._sandbox_values import Refusal
 
-from ._messages import ControlTokens, Marker, map_contents, plain_data, texts_of, validate_messages
-from ._meter import LimitError, Meter
-from ._sandbox import ChatEnvironment
-from ._sandbox_values import Refusal
-
-MAX_SOURCE = 1 << 18  # characters; the longest template in use has 17 thousand
+MAX_SOURCE = 1 << 17  # characters; the longest template in wide use has 17 thousand
 TIMEOUT = 5.0  # seconds a render may take
 _MAX_REASON = 1000  # characters of what a template said
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # the reference implementation takes one for the other
 _SEARCHES = frozenset(
-    "count endswith find index lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip "
-    "split startswith strip".split()
+    {"count", "endswith", "find", "index", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind"}
+    | {"rindex", "rpartition", "rsplit", "rstrip", "split", "startswith", "strip"}
 )
 
 _environment = ChatEnvironment()
@@ -61,7 +60,10 @@ class ChatTemplate:
         control_tokens: Sequence[str],
         special_texts: Mapping[str, str] = {},
     ) -> None:
-        """``special_texts``: more special tokens by the names templates use, such as ``unk_token``. TemplateError if it cannot be compiled."""
+        """Compile ``source``, or raise TemplateError.
+
+        ``special_texts``: more special tokens, by the names that templates know them by, such as ``unk_token``.
+        """
         if len(source) > MAX_SOURCE:
             raise TemplateError(f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are accepted")
         try:
@@ -102,8 +104,7 @@ class ChatTemplate:
             marker = Marker(self._tokens, [*used, self.source])
             variables = {name: marker.marked(value) for name, value in variables.items()}
             checked = [
-                marker.marked(message, self._left_to_assistant if message["role"] == "assistant" else ())
-                for message in checked
+                marker.marked(message, self._left_to_assistant if message["role"] == "assistant" else ()) for message in checked
             ]
         variables = {"tools": None, "documents": None, **variables, **self._specials}
         variables["add_generation_prompt"] = add_generation_prompt
@@ -114,11 +115,6 @@ class ChatTemplate:
         if marker is None:
             return RenderedPrompt(text, ())
         return RenderedPrompt(*marker.recovered(text))
-
-    def writes_bos(self, prompt: RenderedPrompt) -> bool:
-        """Whether ``prompt`` begins with the BOS token itself, so that the tokenizer must not add another."""
-        starts = bool(self.bos_token) and prompt.text.startswith(self.bos_token)
-        return starts and not any(start == 0 for start, _ in prompt.literal_spans)
 
     def _variables(self, template_args: Mapping[str, Any] | None) -> dict[str, Any]:
         given = {} if template_args is None else template_args
@@ -142,9 +138,9 @@ class ChatTemplate:
     def _writes_parts(self, role: str) -> bool:
         """Whether the template writes the text of each part of a list, and nothing else of it."""
         texts = ["first part", "second part"]
-        probe = {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
+        probe: dict[str, Any] = {"role": role, "content": [{"type": "text", "text": text} for text in texts]}
         other = {"role": "user", "content": "Hello"}
-        messages = {"user": [probe], "system": [probe, other]}.get(role, [other, probe])
+        messages = [probe, other] if role == "system" else [probe] if role == "user" else [other, probe]
         variables = {"tools": None, "documents": None, **self._specials, "add_generation_prompt": False}
         text, error = self._attempt(messages, variables, TIMEOUT)
         written = error is None and all(part in text for part in texts)
@@ -212,19 +208,20 @@ def _searched_texts(tree: nodes.Template) -> Iterator[str]:
     for assign in tree.find_all(nodes.Assign):
         if isinstance(assign.target, nodes.Name) and isinstance(assign.node, nodes.Const):
             constants.setdefault(assign.target.name, []).append(str(assign.node.value))
-    for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter)):
-        operands: list[nodes.Expr] = []
-        if isinstance(node, nodes.Compare):
-            operands = [node.expr, *(operand.expr for operand in node.ops)]
-        elif isinstance(node, nodes.Filter) and node.name in ("replace", "trim"):
-            operands = node.args
-        elif isinstance(node, nodes.Call) and isinstance(node.node, nodes.Getattr) and node.node.attr in _SEARCHES:
-            operands = node.args
-        for operand in operands:
-            if isinstance(operand, nodes.Const) and isinstance(operand.value, str):
-                yield operand.value
-            elif isinstance(operand, nodes.Name):
-                yield from constants.get(operand.name, ())
+    operands: list[nodes.Expr] = []
+    for compare in tree.find_all(nodes.Compare):
+        operands += [compare.expr, *(operand.expr for operand in compare.ops)]
+    for call in tree.find_all(nodes.Call):
+        if isinstance(call.node, nodes.Getattr) and call.node.attr in _SEARCHES:
+            operands += call.args
+    for edit in tree.find_all(nodes.Filter):
+        if edit.name in ("replace", "trim"):
+            operands += edit.args
+    for operand in operands:
+        if isinstance(operand, nodes.Const) and isinstance(operand.value, str):
+            yield operand.value
+        elif isinstance(operand, nodes.Name):
+            yield from constants.get(operand.name, ())
 
 
 def template_only_prefix(template: ChatTemplate) -> str:
@@ -233,4 +230,4 @@ def template_only_prefix(template: ChatTemplate) -> str:
         texts = [template.render([{"role": "user", "content": content}]).text for content in ("a", "b")]
     except InvalidRequestError:
         return ""
-    return os.path.commonprefix(texts)
+    return "".join(first for first, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False)))

@@ -1,0 +1,2 @@
+KIND: str
+REQUIRED: list[str]
