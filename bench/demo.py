@@ -10,7 +10,9 @@ from aner import llm
 def main(path: str) -> None:
     with llm.load(path, context=2048) as model:
         print(f"{model!r}\n\n== load ==\n{model.load_summary()}\n\n== answer ==")
-        response = model.generate("Explain gravity in three short sentences.", max_tokens=96, on_text=lambda text: print(text, end="", flush=True))
+        response = model.generate(
+            "Explain gravity in three short sentences.", max_tokens=96, on_text=lambda text: print(text, end="", flush=True)
+        )
         print(f"\n\n== timings ==\n{response.timings()}")
         rate = response.tokens_per_second()
         print(f"\n{'not measured' if rate is None else f'{rate:.1f}'} tokens/s, output {response.output_hash()[:16]}")

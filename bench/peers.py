@@ -5,7 +5,8 @@
     python bench/peers.py llama-bench --variant stock     upstream's own defaults (shared libraries, OpenMP)
     python bench/peers.py llama-server llama-batched-bench
 
-A second call answers from build/peers/<hash>/. The hash covers the pin, the recipes, the compiler, its flags and the CPU.
+Built in build/peers/<hash>/, where the hash covers the variant, the pin, the compiler, its environment and the CPU. A second
+call takes seconds: cmake and ninja see what changed.
 """
 
 from __future__ import annotations
@@ -25,12 +26,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENDOR = ROOT / "vendor" / "llama.cpp"
 TREE = ROOT / "build" / "llama.cpp-full"
-RECIPES = (
-    ROOT / "bench" / "llama_peers" / "CMakeLists.txt",
-    ROOT / "cmake" / "LlamaCpp.cmake",
-    ROOT / "cmake" / "TileConfigStores.cmake",
-    ROOT / "cmake" / "tile_config_check.cpp",
-)
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-server")
 VARIANTS = {
     "same-flags": "same pin, compiler and flags as aner, unpatched",
@@ -89,9 +84,7 @@ def cpu_identity() -> str:
 
 
 def build_folder(variant: str) -> Path:
-    key = hashlib.sha256(variant.encode())
-    for path in (VENDOR / "requirements.txt", *RECIPES):
-        key.update(path.read_bytes())
+    key = hashlib.sha256(variant.encode() + (VENDOR / "requirements.txt").read_bytes())
     for text in (compiler_version(), cpu_identity(), *(os.environ.get(v, "") for v in ("CC", "CXX", "CFLAGS", "CXXFLAGS"))):
         key.update(text.encode() + b"\0")
     return ROOT / "build" / "peers" / key.hexdigest()[:16]
@@ -115,17 +108,14 @@ def run(command: list[str]) -> None:
 
 
 def build(program: str, variant: str = "same-flags") -> Peer:
-    """The program, built now unless it was before; ends the process with the reason when it cannot be built."""
+    """The program, brought up to date; ends the process with the reason when it cannot be built."""
     lacks = missing_tools()
     if lacks:
         sys.exit(f"{program} cannot be built here. Missing:\n  " + "\n  ".join(lacks))
     folder = build_folder(variant)
-    stamp = folder / f"{program}.json"
-    if stamp.is_file():
-        peer = Peer(path=folder / "bin" / program, **json.loads(stamp.read_text()))
-        if peer.path.is_file():
-            return peer
-    print(f"building {program} ({variant}): several minutes on two cores, once", file=sys.stderr)
+    path = folder / "bin" / program
+    if not path.is_file():
+        print(f"building {program} ({variant}): several minutes on two cores, once", file=sys.stderr)
     run([sys.executable, str(VENDOR / "unpack.py"), "full", str(TREE)])
     configure = ["cmake", "-S", str(ROOT / "bench" / "llama_peers"), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DANER_LLAMA_CPP_DIR={TREE}", f"-DPEER_VARIANT={variant}", f"-DPEER_COMMIT={pinned_commit()}"]
@@ -135,17 +125,8 @@ def build(program: str, variant: str = "same-flags") -> Peer:
         configure += ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
     run(configure)
     run(["cmake", "--build", str(folder), "--target", program, "--parallel", str(os.cpu_count() or 1)])
-    path = folder / "bin" / program
-    facts = {
-        "program": program,
-        "variant": variant,
-        "commit": pinned_commit(),
-        "compiler": compiler_version(),
-        "flags": flags_of(folder),
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-    }
-    stamp.write_text(json.dumps(facts, indent=1))
-    return Peer(path=path, **facts)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Peer(program, variant, path, pinned_commit(), compiler_version(), flags_of(folder), digest)
 
 
 def main() -> None:

@@ -60,7 +60,11 @@ std::int64_t GgufHeader::number(std::string_view suffix, std::int64_t otherwise)
 
 std::string GgufHeader::shown(std::string_view key) const {
     const GgufValue * value = find(key);
-    return std::string(key) + (value == nullptr ? " is missing" : " = " + value->shown() + " (" + value->type_name() + ")");
+    if (value == nullptr) {
+        return std::string(key) + " is missing";
+    }
+    const std::string type = value->type_name();
+    return std::string(key) + (value->is_array ? " is an " + type : " = " + value->shown() + " (" + type + ")");
 }
 
 Result<GgufHeader> read_gguf_header(const std::string & path) noexcept try {

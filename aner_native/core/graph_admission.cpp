@@ -79,11 +79,17 @@ private:
 
     bool shapes() { return shape("token_embd.weight", true) && shape("output.weight", false); }
 
-    bool shape(const char * name, bool required) {
-        const GgufTensor * tensor = nullptr;
+    [[nodiscard]] const GgufTensor * find_tensor(const std::string & name) const {
         for (const GgufHeader & split : splits_) {
-            tensor = tensor != nullptr ? tensor : split.find_tensor(name);
+            if (const GgufTensor * tensor = split.find_tensor(name); tensor != nullptr) {
+                return tensor;
+            }
         }
+        return nullptr;
+    }
+
+    bool shape(const char * name, bool required) {
+        const GgufTensor * tensor = find_tensor(name);
         if (tensor == nullptr) {
             return !required || fail(std::string("the tensor '") + name + "' is missing");
         }
@@ -108,7 +114,20 @@ private:
         return true;
     }
 
-    bool attention() { return head_counts() && head_sizes() && caps() && window_pattern(); }
+    bool attention() { return head_counts() && head_sizes() && caps() && window_pattern() && projections(); }
+
+    // For phi3 the engine takes these tensors for optional, and then follows null pointers.
+    bool projections() {
+        for (std::size_t i = 0; i < facts_.n_head_kv.size(); ++i) {
+            const std::string layer = "blk." + std::to_string(i) + ".";
+            const auto has = [&](const char * name) { return find_tensor(layer + name) != nullptr; };
+            const bool attends = facts_.n_head_kv[i] > 0;
+            if (attends && !has("attn_qkv.weight") && !(has("attn_q.weight") && has("attn_k.weight") && has("attn_v.weight"))) {
+                return fail("the tensor '" + layer + "attn_qkv.weight' is missing, or attn_q, attn_k and attn_v in its place");
+            }
+        }
+        return true;
+    }
 
     bool head_counts() {
         const auto [least, most] = std::minmax_element(facts_.n_head.begin(), facts_.n_head.end());
@@ -177,7 +196,7 @@ private:
         for (std::uint64_t i = 0; i < pattern->count; ++i) {
             any = any || pattern->boolean(i) == true || pattern->integer(i).value_or(0) != 0;
         }
-        const bool typed = pattern->type == GgufType::boolean || pattern->type == GgufType::u32 || pattern->type == GgufType::i32;
+        const bool typed = pattern->boolean(0) || pattern->type == GgufType::u32 || pattern->type == GgufType::i32;
         return (typed && any && pattern->count == facts_.n_head.size()) ||
                fail(shown("attention.sliding_window_pattern") + ": it must be a bool for each layer, true for at least one");
     }

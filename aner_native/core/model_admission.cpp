@@ -160,7 +160,7 @@ private:
     bool kind() {
         const GgufValue * type = header_.find("general.type");
         if (type != nullptr && (!type->is_scalar(GgufType::text) || type->text() != "model")) {
-            return fail_value("general.type", "'model' (str); an adapter, a projector or an importance matrix is no base model");
+            return fail_value("general.type", "'model' (str); an adapter, projector or importance matrix is no base model");
         }
         if (header_.architecture().empty()) {
             return fail_value("general.architecture", "the name of the architecture (str)");
@@ -188,8 +188,9 @@ private:
                 return fail_value(key, "a u32 within " + std::to_string(range.least) + ".." + std::to_string(range.most));
             }
         }
-        return header_.number("nextn_predict_layers") < header_.number("block_count") ||
-               fail_value(header_.key("nextn_predict_layers"), "below block_count, " + std::to_string(header_.number("block_count")));
+        const std::int64_t n_layer = header_.number("block_count");
+        return header_.number("nextn_predict_layers") < n_layer ||
+               fail_value(header_.key("nextn_predict_layers"), "below block_count, " + std::to_string(n_layer));
     }
 
     bool reals() {
@@ -204,7 +205,8 @@ private:
             if (!(x <= range.most && (range.positive ? x > 0 : x >= 0))) {
                 char most[32];
                 std::snprintf(most, sizeof most, "%g", range.most);
-                return fail_value(key, std::string(range.positive ? "an f32 above 0" : "an f32 of at least 0") + " and at most " + most);
+                const char * least = range.positive ? "an f32 above 0 and at most " : "an f32 of at least 0 and at most ";
+                return fail_value(key, std::string(least) + most);
             }
         }
         return true;
@@ -250,9 +252,9 @@ private:
         for (std::uint64_t i = 0; used != nullptr && i < used->count; ++i) {
             n_used = std::max(n_used, *used->integer(i));
         }
-        const std::string found = header_.shown(header_.key("expert_count")) + " with expert_used_count " + std::to_string(n_used) +
-                                  ", expert_group_count " + std::to_string(n_groups) + ", expert_group_used_count " +
-                                  std::to_string(n_used_groups) + ": ";
+        const std::string found = header_.key("expert_count") + " = " + std::to_string(n) + ", with expert_used_count " +
+                                  std::to_string(n_used) + ", expert_group_count " + std::to_string(n_groups) +
+                                  ", expert_group_used_count " + std::to_string(n_used_groups) + ": ";
         const bool one_is_none = header_.architecture() == "hunyuan-dense" || header_.architecture() == "hunyuan_vl";
         if (n == 0 || (n == 1 && one_is_none)) {
             return (n == 1 || (n_used == 0 && n_groups == 0)) || fail(found + "without experts none can be used or grouped");
@@ -286,8 +288,8 @@ private:
     bool computable(const GgufTensor & tensor) {
         const std::string_view type = tensor.type->name;
         const std::string_view name = tensor.name;
-        const bool foreign = type == "i8" || type == "i16" || type == "i64" || type == "f64" || type == "q8_1" || type == "q8_k" ||
-                             (type == "i32" && checked_graph_);
+        const bool foreign = type == "i8" || type == "i16" || type == "i64" || type == "f64" || type == "q8_1" ||
+                             type == "q8_k" || (type == "i32" && checked_graph_);
         if (foreign) {
             return fail("the tensor " + quoted(name) + " has the type " + std::string(type) + ", which no weight can have");
         }
@@ -315,8 +317,8 @@ Error admit_model(const std::vector<GgufHeader> & splits) noexcept try {
 bool is_covered_model(const std::vector<GgufHeader> & splits) noexcept try {
     const GgufHeader & header = splits.front();
     bool covered = is_covered_architecture(header.architecture()) &&
-                   is_covered_tokenizer(header.text("tokenizer.ggml.model").value_or("")) && header.number("expert_count") == 0 &&
-                   header.number("nextn_predict_layers") == 0;
+                   is_covered_tokenizer(header.text("tokenizer.ggml.model").value_or("")) &&
+                   header.number("expert_count") == 0 && header.number("nextn_predict_layers") == 0;
     for (const GgufHeader & split : splits) {
         for (const GgufTensor & tensor : split.tensors) {
             covered = covered && tensor.type->name != "nvfp4";  // the engine asserts on the scales that come with it

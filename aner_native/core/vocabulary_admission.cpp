@@ -126,7 +126,9 @@ private:
 
     bool merges() {
         const GgufValue * value = header_.find("tokenizer.ggml.merges");
-        const bool needed = tokenizer_.model == "gpt2" && header_.text("tokenizer.ggml.pre") != "kimi-k2";
+        const std::string_view model = tokenizer_.model;
+        const bool byte_pairs = model == "gpt2" || model == "hybriddna" || model == "whitespace";
+        const bool needed = model == "gemma4" || (byte_pairs && header_.text("tokenizer.ggml.pre") != "kimi-k2");
         const bool right = value == nullptr ? !needed : value->is_array_of(GgufType::text);
         return right || fail_value("tokenizer.ggml.merges", "an array of str");
     }
@@ -144,7 +146,9 @@ private:
 
     // The engine asserts that a token it is told to add exists.
     bool switches() {
-        const bool adds_bos = header_.boolean("tokenizer.ggml.add_bos_token").value_or(tokenizer_.adds_bos);
+        const std::string_view pre = header_.text("tokenizer.ggml.pre").value_or("");
+        const bool always = tokenizer_.model == "gemma4" || pre == "gemma4" || pre == "granite-embed-multi-311m";
+        const bool adds_bos = always || header_.boolean("tokenizer.ggml.add_bos_token").value_or(tokenizer_.adds_bos);
         const bool adds_eos = header_.boolean("tokenizer.ggml.add_eos_token").value_or(tokenizer_.adds_eos);
         for (const char * key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_sep_token",
                                  "tokenizer.ggml.add_space_prefix", "tokenizer.ggml.remove_extra_whitespaces"}) {
@@ -167,7 +171,7 @@ private:
         const GgufValue * types = header_.find("tokenizer.ggml.token_type");
         for (std::uint64_t i = 0; types != nullptr && i < types->count; ++i) {
             if (types->integer(i) == k_type_byte) {
-                return fail("tokenizer.ggml.token_type marks token " + std::to_string(i) + " as a byte, which bert has not");
+                return fail("tokenizer.ggml.token_type marks token " + std::to_string(i) + " as a byte: bert has none");
             }
         }
         return (id("bos", tokenizer_.bos) != k_no_token && id("seperator", 102) != k_no_token) ||

@@ -71,7 +71,8 @@ def test_the_pristine_tree_has_the_recorded_digest_and_the_built_one_differs_onl
 def test_a_changed_tree_is_refused_and_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     copy = tmp_path / "vendor"
     shutil.copytree(VENDOR, copy)
-    (copy / "source" / "include" / "llama.h").open("a").write("// changed\n")
+    with (copy / "source" / "include" / "llama.h").open("a") as header:
+        header.write("// changed\n")
     done = subprocess.run([sys.executable, copy / "unpack.py", "source", copy / "source"], capture_output=True, text=True)
     assert done.returncode != 0
     assert "is not the pinned llama.cpp tree" in done.stderr
@@ -98,15 +99,12 @@ def test_a_tree_of_the_users_own_is_built_as_it_is_and_called_custom(tmp_path: P
 def test_touching_one_of_our_sources_rebuilds_nothing_of_the_engine() -> None:
     builds = sorted(ROOT.glob("build/cp*/build.ninja"), key=lambda path: path.stat().st_mtime)
     assert builds, "no persistent build folder: `make build` makes it"
-    source = ROOT / "aner_native" / "core" / "lease.cpp"
-    stat = source.stat()
-    try:
-        os.utime(source)
-        planned = run(tool("ninja"), "-C", builds[-1].parent, "-n", "-d", "explain", "aner_native")
-    finally:
-        os.utime(source, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert "core/lease.cpp" in planned
-    assert "engine/src" not in "".join(line for line in planned.splitlines() if line.startswith("["))
+    build = [tool("ninja"), "-C", builds[-1].parent, "aner_native"]
+    run(*build)
+    os.utime(ROOT / "aner_native" / "core" / "lease.cpp")
+    built = run(*build)
+    assert "core/lease.cpp" in built
+    assert "engine/" not in built
 
 
 def test_the_tile_check_finds_dropped_stores_and_the_flags_keep_them(tmp_path: Path) -> None:

@@ -13,9 +13,7 @@ from aner.llm._load import Progress, _local_path
 __all__ = ["inspect"]
 
 
-def inspect(
-    path: str | os.PathLike[str], *, expected_sha256: str | None = None, progress: Progress | None = None
-) -> Figures:
+def inspect(path: str | os.PathLike[str], *, expected_sha256: str | None = None, progress: Progress | None = None) -> Figures:
     """Check the headers of a local GGUF file and digest its content, exactly as the first half of ``load`` does.
 
     Needs a megabyte or two, not the weights. The figures are those of ``Model.metadata()`` that stand in the file, and:
