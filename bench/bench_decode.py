@@ -25,6 +25,7 @@ import aner_runs
 import llama_bench
 import options
 import peers
+from aner import llm
 from aner.measure import Sample, Side, describe_model
 
 FLOOR = 0.97
@@ -33,14 +34,13 @@ Run = Callable[[int], Sample]
 
 def settings_of(memory: Mapping[str, Any], timings: Mapping[str, int]) -> llama_bench.Settings:
     """What aner resolved, in llama-bench's terms."""
-    resolved = memory["flash_attention_resolved"]
     return llama_bench.Settings(
         threads=timings["threads"],
         prefill_threads=timings["prefill_threads"],
         batch_size=timings["batch_tokens"],
         ubatch_size=timings["micro_batch_tokens"],
-        flash_attn=resolved if isinstance(resolved, str) else "on" if resolved else "off",
-        cache_type="f16",
+        flash_attn=memory["flash_attention_resolved"],
+        cache_type=memory["kv_cache_type"],
     )
 
 
@@ -68,13 +68,10 @@ def main() -> None:
     with options.harness("dec1", chosen, **facts) as harness:
         # llama-bench's context holds n_prompt + n_decode positions; aner's has one more for the token that is never evaluated.
         context = n_prompt + n_decode + 1
-        with aner_runs.load(path, context, chosen.threads, flash_attention=chosen.flash_attention) as model:
-            prompts: dict[int, str] = {}
+        with llm.load(path, context, "cpu", flash_attention=chosen.flash_attention) as model:
 
             def aner(seed: int) -> Sample:
-                if seed not in prompts:
-                    prompts[seed] = aner_runs.prompt_of(model, n_prompt, seed)
-                return aner_runs.generate(model, prompts[seed], n_decode)
+                return aner_runs.generate(model, aner_runs.prompt_of(model, n_prompt, seed), n_decode)
 
             first = aner(chosen.seed)
             same = settings_of(model.memory_summary(), first.details["timings"])
@@ -92,6 +89,7 @@ def main() -> None:
                     Side(label, llama_bench_run(peer, path, settings, n_prompt, n_decode)),
                     pairs=chosen.pairs,
                     budget_s=share * chosen.budget,
+                    reuse_control=name != "same settings",
                     references=dict.fromkeys(("prefill", "decode", "decode_delivered"), FLOOR),
                 )
     print(harness.table())

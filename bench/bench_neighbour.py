@@ -18,6 +18,7 @@ import aner_runs
 import llama_bench
 import options
 import peers
+from aner import llm
 from aner.measure import Sample, Side, describe_model, usable_cpus
 
 FLOOR = 1 / 3
@@ -69,7 +70,7 @@ def main() -> None:
                 references={"decode": FLOOR},
             )
 
-        with aner_runs.load(chosen.model, 64 + steps + 1, chosen.threads) as model:
+        with llm.load(chosen.model, 64 + steps + 1, "cpu") as model:
             prompt = aner_runs.prompt_of(model, 64, chosen.seed)
 
             def aner(_seed: int) -> Sample:

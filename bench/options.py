@@ -17,7 +17,6 @@ def parser(doc: str | None, scenario: str) -> argparse.ArgumentParser:
     made.add_argument("--output", type=Path, default=ROOT / "bench" / "results" / f"{scenario}.jsonl")
     made.add_argument("--pairs", type=int, default=10, help="interleaved pairs (10)")
     made.add_argument("--seed", type=int, default=0)
-    made.add_argument("--threads", type=int, default=0, help="0: chosen by aner (0)")
     made.add_argument("--foreign-limit", type=float, default=Limits().foreign_share, help="share of the CPUs used by others")
     made.add_argument("--stolen-limit", type=float, default=Limits().stolen_share, help="share of CPU time stolen")
     made.add_argument("--quick", action="store_true", help="two pairs: shows that the script works, and measures nothing")

@@ -111,6 +111,30 @@ def test_a_difference_within_the_spread_of_the_control_is_not_claimed(tmp_path: 
     assert result.verdict == "unresolved"
 
 
+def test_fewer_than_six_pairs_give_no_verdict_however_large_the_difference(tmp_path: Path) -> None:
+    log: list[tuple[str, int]] = []
+    with harness(tmp_path / "r.jsonl") as run:
+        sides = (side("A", log, itertools.repeat(3.0)), side("B", log, itertools.repeat(1.0)))
+        (few,) = run.compare("few", *sides, pairs=4)
+        (enough,) = run.compare("enough", *sides, pairs=6)
+    assert few.ratio == pytest.approx(3.0)
+    assert few.verdict == "unresolved"
+    assert enough.verdict == "above"
+
+
+def test_a_second_comparison_can_take_the_control_of_its_first_side_from_the_same_run(tmp_path: Path) -> None:
+    log: list[tuple[str, int]] = []
+    with harness(tmp_path / "r.jsonl") as run:
+        a, b, c = (side(name, log, itertools.repeat(1.0)) for name in "ABC")
+        with pytest.raises(ValueError, match="no control of 'A'"):
+            run.compare("early", a, b, reuse_control=True)
+        (first,) = run.compare("first", a, b, pairs=6)
+        log.clear()
+        (second,) = run.compare("second", a, c, pairs=2, warm_ups=0, reuse_control=True)
+    assert [name for name, _ in log] == ["A", "C", "C", "A"]
+    assert first.control_pairs == second.control_pairs == 6
+
+
 @pytest.mark.parametrize("kind", ["disturbed", "stolen"])
 def test_a_disturbed_block_is_dropped_with_its_reason_and_repeated(tmp_path: Path, kind: str) -> None:
     log: list[tuple[str, int]] = []
@@ -263,7 +287,12 @@ def test_a_models_description_keeps_its_tensor_types_and_cuts_long_texts(tmp_pat
             return "CPU"
 
         def metadata(self) -> dict[str, Any]:
-            return {"tensor_types": {"Q4_1": 200, "F32": 61}, "chat_template": "x" * 5000, "tokens": list(range(1000))}
+            return {
+                "path": "/home/a/m.gguf",
+                "tensor_types": {"Q4_1": 200, "F32": 61},
+                "chat_template": "x" * 5000,
+                "tokens": list(range(1000)),
+            }
 
         def memory_summary(self) -> dict[str, Any]:
             return {"kv_bytes": 1}
@@ -278,7 +307,7 @@ def test_a_models_description_keeps_its_tensor_types_and_cuts_long_texts(tmp_pat
     assert described["metadata"]["tensor_types"] == {"Q4_1": 200, "F32": 61}
     assert described["metadata"]["chat_template"].startswith("5000 characters")
     assert described["metadata"]["tokens"] == "1000 items"
-    json.dumps(described)
+    assert "/home" not in json.dumps(described)
     assert measure.sha256_of(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 

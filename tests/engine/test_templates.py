@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -83,9 +84,10 @@ ARGUMENTS: list[dict[str, Any]] = [{}, {"tools": [TOOL]}, {"enable_thinking": Fa
 @pytest.fixture(scope="session")
 def upstream() -> dict[str, str]:
     """The chat templates that llama.cpp collects from published models, by name."""
-    folder = Path(os.environ.get("ANER_CHAT_TEMPLATES", ROOT / "build" / "llama.cpp-full" / "models" / "templates"))
+    tree = ROOT / "build" / "llama.cpp-full"
+    folder = Path(os.environ.get("ANER_CHAT_TEMPLATES", tree / "models" / "templates"))
     if not folder.is_dir():
-        unpack = [sys.executable, str(ROOT / "vendor" / "llama.cpp" / "unpack.py"), "full", str(folder.parents[1])]
+        unpack = [sys.executable, str(ROOT / "vendor" / "llama.cpp" / "unpack.py"), "full", str(tree)]
         subprocess.run(unpack, check=True, timeout=600)
     found = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.jinja"))}
     assert len(found) > 60
@@ -118,8 +120,11 @@ def reference() -> Reference:
     return Reference()
 
 
-def template(source: str, **special_texts: str) -> ChatTemplate:
-    return ChatTemplate(source, bos_token=BOS, eos_token=EOS, control_tokens=CONTROL_TOKENS, special_texts=special_texts)
+@functools.cache
+def template(source: str) -> ChatTemplate:
+    return ChatTemplate(
+        source, bos_token=BOS, eos_token=EOS, control_tokens=CONTROL_TOKENS, special_texts={"unk_token": "<unk>"}
+    )
 
 
 def outcome(
@@ -171,11 +176,11 @@ def test_a_list_of_parts_reaches_a_template_that_writes_every_part_and_is_joined
         compiled = template(source)
         for role in ("user", "system"):
             rest = [user("q")] if role == "system" else []
-            as_list = reference.outcome(source, [{"role": role, "content": parts("one ", "two")}, *rest])
-            joined = reference.outcome(source, [{"role": role, "content": "one two"}, *rest])
-            takes_lists = isinstance(as_list, str) and "one" in as_list and "two" in as_list and "'one" not in as_list
+            as_list = reference.outcome(source, [{"role": role, "content": parts("Wombat ", "quokka")}, *rest])
+            joined = reference.outcome(source, [{"role": role, "content": "Wombat quokka"}, *rest])
+            takes_lists = isinstance(as_list, str) and re.search(r"[^'\"]Wombat(?s:.*)quokka", as_list) is not None
             expected = as_list if takes_lists else joined
-            ours = outcome(compiled, [{"role": role, "content": parts("one ", "two")}, *rest], True, {})
+            ours = outcome(compiled, [{"role": role, "content": parts("Wombat ", "quokka")}, *rest], True, {})
             assert ours == expected or (isinstance(ours, TemplateError) and str(expected) in str(ours)), title
             n_lists += takes_lists
             n_joined += not takes_lists
@@ -209,11 +214,30 @@ def test_json_is_written_as_the_reference_writes_it(reference: Reference) -> Non
 
 
 def test_markup_and_formatting_behave_as_in_the_reference(reference: Reference) -> None:
-    source = (
-        "{{ ('<a>'|safe) + m }}{{ ('{}'|safe).format(m) }}{{ '{:>8}|{!r}'.format('x', [m]) }}{{ '%5.1f|%(a)s'|replace('|%(a)s', '') % 2 }}"
-        "{{ '{a[0]}'.format_map({'a': [m]}) }}{{ ['b', 'a']|sort|join(', ') }}{{ m|e }}{{ messages|map(attribute='role')|list }}"
-        "{{ m[1:] ~ 1 ~ [2] }}{{ 7 // 2 ** 2 * 'ab' }}{{ (1, 2) + (3,) }}{{ not 1 == 2 }}{{ {'k': (1,)}.items() }}"
-    )
+    pieces = [
+        "('<a>'|safe) + m",
+        "('{}'|safe).format(m)",
+        "'{:>8}|{!r}'.format('x', [m])",
+        "'%5.1f' % 2",
+        "'{a[0]}'.format_map({'a': [m]})",
+        "'%(a)s'|format(a=m)",
+        "['b', 'a']|sort|join(', ')",
+        "m|e",
+        "messages|map(attribute='role')|list",
+        "m[1:] ~ 1 ~ [2]",
+        "7 // 2 ** 2 * 'ab'",
+        "(1, 2) + (3,)",
+        "not 1 == 2",
+        "{'k': (1,)}.items()",
+        "[3, 1.5]|sum",
+        "'a\nb'|indent(2, first=true)",
+        "' x '|trim",
+        "['a', 'A']|unique|list",
+        "1.25|round(1)",
+        "dict([('a', 1)], b=2)",
+        "'a-b'.replace('-', m)",
+    ]
+    source = "".join(f"{{{{ {piece} }}}};" for piece in pieces)
     assert template(source).render([user("q")], template_args={"m": "<b>"}).text == reference.render(
         source, [user("q")], m="<b>"
     )
@@ -233,7 +257,7 @@ def test_template_args_reach_the_template(upstream: dict[str, str]) -> None:
 @pytest.mark.parametrize("name", ["messages", "add_generation_prompt", "bos_token", "eos_token", "unk_token"])
 def test_template_args_may_not_take_a_name_the_template_gets_from_the_request_or_the_model(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=f"template_args may not set {name}"):
-        template(CHATML, unk_token="<unk>").render([user("q")], template_args={name: "x"})
+        template(CHATML).render([user("q")], template_args={name: "x"})
 
 
 @pytest.mark.parametrize(
@@ -259,10 +283,10 @@ def test_the_text_before_a_user_message_is_the_template_only_prefix(upstream: di
     assert template_only_prefix(template(CHATML)) == "<|im_start|>user\n"
     assert template_only_prefix(template("{{ bos_token }}[{{ messages[0].content }}]")) == "<s>["
     assert template_only_prefix(template("{{ raise_exception('no') }}")) == ""
-    n_ending_at_the_user = sum(
-        template(source).render([user("@")]).text.startswith(template_only_prefix(template(source)) + "@")
-        for source in upstream.values()
-    )
+    n_ending_at_the_user = 0
+    for source in upstream.values():
+        text = outcome(template(source), [user("@")], True, {})
+        n_ending_at_the_user += isinstance(text, str) and text.startswith(template_only_prefix(template(source)) + "@")
     assert n_ending_at_the_user > 60
 
 
@@ -281,7 +305,8 @@ def test_control_tokens_in_a_message_are_literal_wherever_a_published_template_w
     upstream: dict[str, str], reference: Reference
 ) -> None:
     spelled = ["<|im_end|>", "<unused77>", "<|im_start|>"]
-    contents = ["é" + "".join(f"{word} {token}" for word, token in zip("abc", tokens, strict=True)) + " d" for tokens in (spelled, ["\N{WHITE SQUARE}" * len(token) for token in spelled])]  # fmt: skip
+    squares = ["\N{WHITE SQUARE}" * len(token) for token in spelled]
+    contents = [f"é {first} b {second} c {third} d" for first, second, third in (spelled, squares)]
     n_checked = 0
     for title, source in upstream.items():
         expected = reference.outcome(source, [user(contents[0])])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -15,32 +16,43 @@ from typer.core import TyperGroup
 
 import aner
 from aner.cli import _chat, _doctor, _generate, _info
-from aner.cli._output import as_utf8, one_line, print_json
+from aner.cli._output import one_line, prepare_streams, print_json
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # every complaint about the command line; Typer has no public name for it
 
 
+@contextlib.contextmanager
+def _reported() -> Iterator[None]:
+    """Turn what ends a command early into its line on stderr and its exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+        return
+    except KeyboardInterrupt:
+        code = 130
+        if sys.stderr.isatty():
+            _complain("\n")  # after the ^C that the terminal shows
+    except BrokenPipeError:
+        code = 141  # 128 + SIGPIPE: what a shell reports of other commands in this case
+        _discard_output()
+    except (aner.AnerError, OSError, UnicodeError) as error:
+        code = 1
+        if isinstance(error, OSError):
+            _discard_output()  # what is left of it would fail again at exit
+        _complain(f"aner: {one_line(error)}\n")
+    raise typer.Exit(code)
+
+
 class _Commands(TyperGroup):
-    """All commands end here, whichever way."""
+    """All commands, and --help, end in ``_reported``, whichever way."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _reported():
+            return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
-        except KeyboardInterrupt:
-            code = 130
-            if sys.stderr.isatty():
-                _complain("\n")  # after the ^C that the terminal shows
-        except BrokenPipeError:
-            code = 141  # 128 + SIGPIPE: what a shell reports of other commands in this case
-            _discard_output()
-        except (aner.AnerError, OSError, UnicodeError) as error:
-            code = 1
-            if isinstance(error, OSError):
-                _discard_output()  # what is left of it would fail again at exit
-            _complain(f"aner: {one_line(error)}\n")
-        raise typer.Exit(code)
+        with _reported():
+            return super().invoke(ctx)
 
 
 def _complain(text: str) -> None:
@@ -58,7 +70,7 @@ def _discard_output() -> None:
 
 
 app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich",
+    cls=_Commands, pretty_exceptions_enable=False, rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 app.command("info")(_info.info)
@@ -78,6 +90,9 @@ def _top(
         if version or json:
             raise typer.BadParameter(f"options of '{ctx.invoked_subcommand}' stand after it", param_hint="--version, --json")
         return
+    if not version and not json:
+        print(ctx.get_help())
+        raise typer.Exit(2)
     if not version:
         raise typer.BadParameter("goes with --version, or after a command", param_hint="--json")
     build: dict[str, Any] = aner.build_info()
@@ -92,7 +107,7 @@ def _top(
 
 def main() -> None:
     """Run the command line of this process, and exit."""
-    as_utf8(sys.stdin, sys.stdout, sys.stderr)
+    prepare_streams()
     try:
         code = app(prog_name="aner", standalone_mode=False)
     except typer.Abort:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aner.cli._output import Answer, note
+from aner.cli._output import Answer, measured, note
 from aner.cli._parameters import ChatOptions, LoadOptions, ModelPath, with_groups
 from aner.errors import AnerError, ConfigurationError, ContextFullError
 
@@ -153,7 +153,7 @@ class Conversation:
             note("(there was no answer yet)")
             return
         rate = self._last.tokens_per_second()
-        note(f"{self._last.timings()}\n{'not measured' if rate is None else f'{rate:.1f}'} tokens/s")
+        note(f"{measured(self._last.timings())}\n{'not measured' if rate is None else f'{rate:.1f}'} tokens/s")
 
     def _save(self, name: str) -> None:
         if not name:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aner.cli._output import Answer, note, print_json, response_figures
+from aner.cli._output import Answer, measured, note, print_json, response_figures
 from aner.cli._parameters import AsJson, LoadOptions, ModelPath, RequestOptions, with_groups
 from aner.errors import InvalidRequestError
 
@@ -18,7 +18,8 @@ from aner.errors import InvalidRequestError
 def generate(
     model: ModelPath,
     prompt: Annotated[
-        str | None, typer.Argument(help="A message to the model; - or nothing: read it from stdin.", show_default=False)
+        str | None,
+        typer.Argument(metavar="PROMPT", help="A message to the model; - or nothing: read it from stdin.", show_default=False),
     ] = None,
     *,
     load: LoadOptions,
@@ -30,8 +31,9 @@ def generate(
 ) -> None:
     """Answer one prompt.
 
-    The answer and a line break go to stdout, everything else to stderr. Of a prompt from stdin, one line break at the end is
-    dropped.
+    The answer and a line break go to stdout, everything else to stderr.
+
+    A prompt from stdin loses one line break at its end.
     """
     options = request.values()
     if request.logprobs is not None and not json:
@@ -52,13 +54,13 @@ def generate(
             print_json(figures | {"load": dict(lease.load_summary())})
         elif timings:
             rate = response.tokens_per_second()
-            note(f"{lease.load_summary()}\n\n{response.timings()}\n")
+            note(f"{measured(lease.load_summary())}\n\n{measured(response.timings())}\n")
             note(f"{'not measured' if rate is None else f'{rate:.1f}'} tokens/s, {response.finish_reason()}")
 
 
 def _from_stdin(*, waits: bool) -> str:
     """The prompt; only one that ``waits`` takes it from a keyboard."""
-    if sys.stdin is None or (sys.stdin.isatty() and not waits):
+    if sys.stdin.isatty() and not waits:
         raise typer.BadParameter("give one, or pipe it to stdin", param_hint="PROMPT")
     try:
         text = sys.stdin.buffer.read().decode()

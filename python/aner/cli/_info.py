@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aner.cli._output import print_figures, print_json, progress_bar, size
+from aner.cli._output import measured, print_figures, print_json, progress_bar, size
 from aner.cli._parameters import AsJson, LoadOptions, ModelPath, with_groups
 
 _NAMED_TYPE = re.compile(r"(?<![A-Z0-9])((?:IQ|TQ|Q)\d_[A-Z0-9]+|BF16|FP?16|FP?32|MXFP4)(?![A-Z0-9])", re.IGNORECASE)
@@ -63,7 +63,7 @@ def info(
                 "does not": ", ".join(name for name, is_so in supports.items() if not is_so),
             }
         )
-        print(f"\n{lease.memory_summary()}\n\n{lease.load_summary()}")
+        print(f"\n{measured(lease.memory_summary())}\n\n{measured(lease.load_summary())}")
 
 
 def disagreement(file_name: str, types: Mapping[str, Mapping[str, int]]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
@@ -15,12 +16,14 @@ _CONTROL = {code: "\ufffd" for code in (*range(0x20), 0x7F, *range(0x80, 0xA0)) 
 }
 
 
-def as_utf8(*streams: TextIO | None) -> None:
-    """UTF-8 in and out, except to a terminal of another encoding; nothing that is written or read can fail to be encoded."""
-    for stream in streams:
+def prepare_streams() -> None:
+    """UTF-8, except at a terminal of another encoding; nothing fails to be encoded; a closed stream is an empty one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name) or open(os.devnull, mode)  # noqa: SIM115  (open for as long as the process runs)
         if isinstance(stream, io.TextIOWrapper):
             encoding = stream.encoding if stream.isatty() else "utf-8"
-            stream.reconfigure(encoding=encoding, errors="backslashreplace" if stream.writable() else "surrogateescape")
+            stream.reconfigure(encoding=encoding, errors="backslashreplace" if mode == "w" else "surrogateescape")
+        setattr(sys, name, stream)
 
 
 def print_json(value: object) -> None:
@@ -47,6 +50,13 @@ def print_figures(figures: Mapping[str, object], file: TextIO | None = None) -> 
     for name, value in figures.items():
         text = str(value).replace("\n", "\n" + " " * (width + 2))
         print(harmless(f"{name:<{width}}  {text}"), file=file)
+
+
+def measured(figures: Mapping[str, Any]) -> str:
+    """The table of the figures that were measured."""
+    from aner.llm._figures import Figures
+
+    return str(Figures({name: value for name, value in figures.items() if value != -1}))
 
 
 def size(n_bytes: int) -> str:
@@ -108,7 +118,6 @@ def response_figures(response: Any) -> dict[str, object]:
     timings = response.timings()
     return {
         "text": response.text(),
-        "token_ids": response.token_ids(),
         "finish_reason": response.finish_reason(),
         "input_tokens": timings["input_tokens"],
         "cached_input_tokens": timings["cached_input_tokens"],

@@ -44,7 +44,9 @@ class LoadOptions:
     device: Annotated[str, _load("auto, cpu, metal, cuda, cuda:N, vulkan or vulkan:N. Only auto may choose the CPU.")] = "auto"
     kv_cache_type: Annotated[str, _load("f16, f32, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 or iq4_nl.")] = "f16"
     flash_attention: Annotated[str, _load("auto, on or off.")] = "auto"
-    reproducible: Annotated[bool, _load("Tokens depend on the request alone: reference kernels, CPU only, slower.")] = False
+    reproducible: Annotated[
+        bool, _load("Tokens depend on the request alone: reference kernels, CPU only, slower.", "--reproducible")
+    ] = False
     mapped: Annotated[bool, _load("Map the weights, or read them into private memory.", "--mapped/--no-mapped")] = True
     expected_sha256: Annotated[str | None, _load("Refuse a file of any other content.", metavar="HEX")] = None
     chat_template: Annotated[Path | None, _load("A chat template instead of the model's own.", metavar="FILE")] = None
@@ -95,7 +97,8 @@ class RequestOptions:
         list[str] | None, _request("End before this text. May be repeated.", metavar="TEXT", show_default=False)
     ] = None
     stop_token_ids: Annotated[
-        list[int] | None, _request("End at this token. May be repeated.", "--stop-token-id", show_default=False)
+        list[int] | None,
+        _request("End at this token. May be repeated.", "--stop-token-id", metavar="TOKEN", show_default=False),
     ] = None
     min_tokens: Annotated[int, _request("Do not end before this many tokens.")] = 0
     ignore_eos: Annotated[bool, _request("Go on where the model would end.", "--ignore-eos")] = False

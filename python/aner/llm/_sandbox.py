@@ -205,7 +205,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if super().wrap_str_format(value) is None:
             return None
         text, takes_mapping = value.__self__, value.__name__ == "format_map"
-        formatter = (_EscapeFormatter if isinstance(text, Markup) else _Formatter)(self)
+        formatter = _EscapeFormatter(self, escape=text.escape) if isinstance(text, Markup) else _Formatter(self)
 
         def formatted(*args: Any, **kwargs: Any) -> str:
             given = (tuple[Any, ...](), args[0]) if takes_mapping else (args, kwargs)

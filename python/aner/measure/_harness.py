@@ -29,6 +29,7 @@ from ._statistics import (
 
 ORDER = "ABBA"
 PAIRS_OF_BLOCK = ((0, 1), (3, 2))  # positions in ORDER: A against its neighbour B
+MIN_PAIRS = 6  # fewer give no verdict: five that agree by chance are a 1 in 16 event
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ class Harness:
         self._settle_s = settle_s
         self._probe = probe
         self._excluded = 0
+        self._controls: dict[str, list[list[Sample]]] = {}
         self._writer = RecordWriter(output)
         self.record(
             "run", name=name, seed=seed, order=ORDER, limits=asdict(self._limits), provenance=provenance(checkout), **facts
@@ -129,23 +131,28 @@ class Harness:
         warm_ups: int = 1,
         budget_s: float | None = None,
         references: Mapping[str, float] | None = None,
+        reuse_control: bool = False,
     ) -> list[Ratio]:
         """Measures ``pairs`` pairs (an even number) and as many of the control, or fewer when ``budget_s`` is over first.
 
-        ``references``: the ratio to claim by figure, where it is not 1.
+        ``references``: the ratio to claim by figure, where it is not 1. ``reuse_control``: take the control that this run has
+        measured for ``a`` in an earlier comparison.
         """
+        if reuse_control and a.name not in self._controls:
+            raise ValueError(f"no control of {a.name!r} was measured before {name!r}")
         started = time.monotonic()
         for side in (a, b):
             for _ in range(warm_ups):
                 side.run(self.seed)
         self.record("warmup", comparison=name, runs_of_each_side=warm_ups, kept=False)
         measured: list[list[Sample]] = []
-        control: list[list[Sample]] = []
+        control = self._controls[a.name] if reuse_control else []
+        self._controls[a.name] = control
         for block in range((pairs + 1) // 2):
             if budget_s is not None and time.monotonic() - started > budget_s:
                 self.record("note", note=f"{name}: stopped after {block} blocks, the {budget_s} s were over")
                 break
-            for role, second, kept in (("compare", b, measured), ("control", a, control)):
+            for role, second, kept in (("compare", b, measured), ("control", a, control))[: 1 if reuse_control else 2]:
                 samples = self._undisturbed_block(name, role, block, a, second)
                 if samples is not None:
                     kept.append(samples)
@@ -233,7 +240,7 @@ class Harness:
             spread = control_spread(alike, pairs=len(ratios), seed=self.seed)
             reference = references.get(figure, 1.0)
             verdict = "unresolved"
-            if beyond_control(interval, spread, reference):
+            if min(len(ratios), len(alike)) >= MIN_PAIRS and beyond_control(interval, spread, reference):
                 verdict = "above" if interval.low > reference else "below"
             results.append(
                 Ratio(

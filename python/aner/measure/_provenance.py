@@ -78,7 +78,7 @@ def describe_model(model: DescribedModel, path: Path | None = None) -> dict[str,
         "bytes": path.stat().st_size if path else MISSING,
         "sha256": model.fingerprint(),
         "device": model.device(),
-        "metadata": _plain(model.metadata()),
+        "metadata": {k: v for k, v in _plain(model.metadata()).items() if k != "path"},  # a record names no folders
         "memory": _plain(model.memory_summary()),
         "load": _plain(model.load_summary()),
     }
