@@ -256,7 +256,7 @@ cdef extern from "context_pool.hpp" namespace "aner" nogil:
 cdef extern from "lease.hpp" namespace "aner" nogil:
     cdef cppclass Lease:
         Result[shared_ptr[const Lease]] with_context_pool(int32_t max_idle) noexcept
-        shared_ptr[const Lease] native_stateless() noexcept
+        Result[shared_ptr[const Lease]] native_stateless() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
         const Model & model() noexcept
         const Profile & profile() noexcept

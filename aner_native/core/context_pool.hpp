@@ -36,8 +36,10 @@ private:
 
 class ContextPool : public std::enable_shared_from_this<ContextPool> {
 public:
-    ContextPool(ModelHandle model, ContextSettings settings, std::int32_t max_idle) noexcept
-        : model_(std::move(model)), settings_(settings), max_idle_(max_idle) {}
+    ContextPool(ModelHandle model, ContextSettings settings, std::int32_t max_idle)
+        : model_(std::move(model)), settings_(settings), max_idle_(max_idle) {
+        idle_.reserve(static_cast<std::size_t>(max_idle));  // so that giving back takes no memory
+    }
 
     Result<ContextLease> acquire() noexcept;
 

@@ -1,6 +1,7 @@
 #include "direct_generation.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
@@ -12,7 +13,7 @@ std::shared_ptr<const std::vector<Token>> end_of_generation_of(const ModelHandle
 
 }  // namespace
 
-DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request) noexcept
+DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request)
     : model_(std::move(model)),
       request_(std::move(request)),
       n_prompt_(static_cast<std::int32_t>(request_.prompt.size())),
@@ -54,30 +55,50 @@ Error DirectGeneration::acquire(ContextPool & pool) noexcept {
 }
 
 Result<GenerationEvent> DirectGeneration::next() noexcept {
-    const std::unique_lock<std::mutex> lock(stepping_, std::try_to_lock);
-    if (!lock.owns_lock()) {
-        return Error{ErrorCode::busy, "another thread is taking the next piece of this request: use one thread for it"};
+    if (over_.load()) {
+        return outcome();
     }
+    if (guard_.foreign()) {
+        return Error{ErrorCode::forked, "this request runs in the parent process: start it again in the child"};
+    }
+    if (turn_.exchange(true)) {
+        return cancellation_.requested() ? Cancellation::error()
+                                         : Error{ErrorCode::busy, "another thread is taking the next piece of this request: use "
+                                                                  "one thread for it"};
+    }
+    Result<GenerationEvent> event = over_.load() ? outcome() : step();
+    turn_.store(false);
+    if (cancellation_.requested()) {
+        end_if_cancelled();  // asked for after the step had looked, by a thread that did not get the turn
+    }
+    return event;
+}
+
+Result<GenerationEvent> DirectGeneration::outcome() const noexcept {
     if (failure_.failed()) {
         return failure_;
     }
-    if (finished_) {
-        return GenerationEvent{{}, true};
-    }
-    return step();
+    return GenerationEvent{{}, true};
 }
 
 void DirectGeneration::cancel() noexcept {
     cancellation_.request();
-    const std::unique_lock<std::mutex> lock(stepping_, std::try_to_lock);
-    if (lock.owns_lock() && !finished_ && !failure_.failed()) {
-        (void) fail(cancellation_.check());
-    }  // else the running step sees the request at its end
+    end_if_cancelled();
+}
+
+void DirectGeneration::end_if_cancelled() noexcept {
+    if (over_.load() || turn_.exchange(true)) {
+        return;
+    }
+    if (!over_.load()) {
+        (void) fail(Cancellation::error());
+    }
+    turn_.store(false);
 }
 
 // Plan, decode, apply. [0, n_computed) is in the context's memory, [n_computed, n_known) is pending: a piece of the prompt, or
 // the one token that was sampled last.
-Result<GenerationEvent> DirectGeneration::step() noexcept {
+Result<GenerationEvent> DirectGeneration::step() noexcept try {
     GenerationEvent event;
     if (Error error = cancellation_.check(); error.failed()) {
         return fail(std::move(error));
@@ -90,9 +111,7 @@ Result<GenerationEvent> DirectGeneration::step() noexcept {
     const Clock::time_point before = Clock::now();
     Error error = evaluate_chunk();
     if (!error.failed() && n_computed_ == n_known()) {
-        const float * row = held_->context->decoder().logits(static_cast<std::int32_t>(batch_.size()) - 1);
-        Result<Sampled> sampled = sampler_.sample(row, history_.data(), history_.size(),
-                                                  static_cast<std::int32_t>(result_.tokens.size()));
+        Result<Sampled> sampled = sample();
         error = sampled.error();
         if (!error.failed()) {
             Timings & t = result_.timings;
@@ -109,16 +128,18 @@ Result<GenerationEvent> DirectGeneration::step() noexcept {
         Nanoseconds & duration = result_.timings.prefill_duration;
         duration = std::max<Nanoseconds>(duration, 0) + elapsed(before, Clock::now());
     }
-    if (!error.failed() && !finished_) {
+    if (!error.failed() && !event.finished) {
         error = cancellation_.check();
     }
     if (error.failed()) {
         return fail(std::move(error));
     }
     return event;
+} catch (const std::bad_alloc &) {
+    return fail(Error{ErrorCode::out_of_memory});
 }
 
-Error DirectGeneration::evaluate_chunk() noexcept {
+Error DirectGeneration::evaluate_chunk() {
     Decoder & decoder = held_->context->decoder();
     const std::int32_t n_rows = std::min(n_known() - n_computed_, decoder.resolved().micro_batch_tokens);
     batch_.clear();
@@ -136,6 +157,14 @@ Error DirectGeneration::evaluate_chunk() noexcept {
     return {};
 }
 
+Result<Sampled> DirectGeneration::sample() noexcept {
+    const float * row = held_->context->decoder().logits(static_cast<std::int32_t>(batch_.size()) - 1);
+    if (row == nullptr) {
+        return Error{ErrorCode::engine, "the engine has no logits for a row that asked for them"};
+    }
+    return sampler_.sample(row, history_.data(), history_.size(), static_cast<std::int32_t>(result_.tokens.size()));
+}
+
 bool DirectGeneration::ends_generation(Token token) const noexcept {
     const std::vector<Token> & model_ends = model_->vocabulary().end_of_generation();
     const std::vector<Token> & asked = request_.sampling.stop_token_ids;
@@ -143,7 +172,7 @@ bool DirectGeneration::ends_generation(Token token) const noexcept {
            std::find(asked.begin(), asked.end(), token) != asked.end();
 }
 
-void DirectGeneration::apply(Sampled sampled, GenerationEvent & event) noexcept {
+void DirectGeneration::apply(Sampled sampled, GenerationEvent & event) {
     if (ends_generation(sampled.token)) {
         finish(FinishReason::stop, event);
         return;
@@ -167,11 +196,11 @@ void DirectGeneration::apply(Sampled sampled, GenerationEvent & event) noexcept 
     }
 }
 
-void DirectGeneration::finish(FinishReason reason, GenerationEvent & event) noexcept {
+void DirectGeneration::finish(FinishReason reason, GenerationEvent & event) {
     const StreamedText rest = text_.finish();
     event.text += rest.text;
     event.finished = true;
-    result_.text += event.text;
+    result_.text += event.text;  // from here on nothing takes memory
     result_.finish_reason = rest.stopped ? FinishReason::stop : reason;
     if (held_->context.has_value()) {
         const Clock::time_point before = Clock::now();
@@ -181,23 +210,26 @@ void DirectGeneration::finish(FinishReason reason, GenerationEvent & event) noex
         }
     }
     held_.reset();
-    finished_ = true;
     result_.timings.total_duration = elapsed(request_.start, Clock::now());
+    over_.store(true);
 }
 
 Error DirectGeneration::fail(Error error) noexcept {
     held_.reset();
     failure_ = std::move(error);
+    over_.store(true);
     return failure_;
 }
 
 Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, const std::shared_ptr<ContextPool> & pool,
-                                                 Admission admission, GenerationRequest request) noexcept {
+                                                 Admission admission, GenerationRequest request) noexcept try {
     auto generation = std::make_shared<DirectGeneration>(std::move(model), std::move(admission), std::move(request));
     if (Error error = generation->acquire(*pool); error.failed()) {
         return error;
     }
     return std::shared_ptr<Generation>(std::move(generation));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

@@ -6,25 +6,27 @@
 //            sample, append, check every way in which a request ends. The parts that a request holds (context, admission) sit
 //            in one optional; ending the request, however, empties it.
 // Invariants n_computed <= n_known <= context. Rows are evaluated once, in order. Text that was handed out is final.
-// Threads    `next` is serialised by a mutex (a second caller gets busy); `cancel` sets a flag, and frees the parts itself when
-//            no step is running. The mutex is never taken while holding another.
+// Threads    One thread at a time has the turn to use the request; none waits for it. `next` without it is busy. `cancel` sets a
+//            flag, then ends the request if it gets the turn; else the thread that has it looks at the flag after giving it
+//            back, so a cancellation is never lost. Once over, the outcome does not change and needs no turn.
 #pragma once
 
 #include "admission.hpp"
 #include "cancellation.hpp"
 #include "context_pool.hpp"
 #include "generation.hpp"
+#include "process_guard.hpp"
 #include "text_stream.hpp"
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace aner {
 
 class DirectGeneration final : public Generation {
 public:
-    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request) noexcept;
+    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request);
 
     // Takes a context from the pool; a request for no tokens takes none and is finished (P9).
     Error acquire(ContextPool & pool) noexcept;
@@ -39,11 +41,14 @@ private:
         std::optional<ContextLease> context;
     };
 
+    [[nodiscard]] Result<GenerationEvent> outcome() const noexcept;
+    void end_if_cancelled() noexcept;
     Result<GenerationEvent> step() noexcept;
-    Error evaluate_chunk() noexcept;
-    void apply(Sampled sampled, GenerationEvent & event) noexcept;
+    Error evaluate_chunk();
+    Result<Sampled> sample() noexcept;
+    void apply(Sampled sampled, GenerationEvent & event);
     [[nodiscard]] bool ends_generation(Token token) const noexcept;
-    void finish(FinishReason reason, GenerationEvent & event) noexcept;
+    void finish(FinishReason reason, GenerationEvent & event);
     Error fail(Error error) noexcept;
     [[nodiscard]] std::int32_t n_known() const noexcept { return static_cast<std::int32_t>(history_.size()); }
 
@@ -54,14 +59,15 @@ private:
     Sampler sampler_;
     TextStream text_;
 
-    std::mutex stepping_;
+    std::atomic<bool> turn_{false};  // taken
+    std::atomic<bool> over_{false};  // set last, when result_ or failure_ is complete
     std::optional<Held> held_;
     std::vector<Token> history_;   // prompt, then output
     std::int32_t n_computed_ = 0;  // of history_, in the context's memory
     Batch batch_;
     GenerationResult result_;
-    bool finished_ = false;
     Error failure_;
+    const ProcessGuard guard_;
 };
 
 Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, const std::shared_ptr<ContextPool> & pool,

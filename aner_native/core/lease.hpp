@@ -18,11 +18,12 @@ public:
     // An ordinary lease of a model that was just loaded; proves its context settings on the engine.
     static Result<LeaseHandle> make(ModelHandle model) noexcept;
 
-    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool.
+    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool. Errors: configuration, forked,
+    // and what making its first context gives.
     Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
 
-    // A sibling that admits a caller of its own and shares this lease's pool and profile.
-    [[nodiscard]] LeaseHandle native_stateless() const noexcept;
+    // A sibling that admits a caller of its own and shares this lease's pool and profile. Errors: out_of_memory.
+    Result<LeaseHandle> native_stateless() const noexcept;
 
     // Errors: invalid_request, context_full, busy, forked, and what acquiring a context gives.
     Result<std::shared_ptr<Generation>> start(GenerationRequest request) const noexcept;
@@ -32,7 +33,7 @@ public:
     [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
-    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool) noexcept;
+    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard);
 
 private:
     static Result<LeaseHandle> make(ModelHandle model, const Profile & profile) noexcept;
