@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aner._logging import flush_engine_log
-from aner.errors import AnerError
+from aner.errors import AnerError, BusyError
 from aner.llm._response import Response, TokenLogprob, TopLogprob
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ class Stream:
         try:
             while (piece := self._next_piece()) is not None:
                 yield piece
-        finally:
-            if not self._finished:
-                self.cancel()
+        except BusyError:  # another thread is reading: the request is that thread's
+            raise
+        except BaseException:
+            self.cancel()
+            raise
 
     def __next__(self) -> str:
         piece = self._next_piece()
