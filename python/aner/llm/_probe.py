@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -35,15 +36,15 @@ def try_in_child(path: str, fingerprint: str, architecture: str) -> None:
         _verdicts[key] = verdict
     if verdict:
         raise ModelLoadError(
-            f"{path}: the architecture '{architecture}' is not covered by aner's tests, and a trial load in a child process failed: "
-            f"{verdict}"
+            f"{path}: aner's tests cover no model like this one (architecture '{architecture}'), and a trial load in a child process "
+            f"failed: {verdict}"
         )
 
 
 def _run_child(path: str) -> str:
     if not sys.executable:
         raise ModelLoadError(f"{path}: this interpreter does not know its own executable, so no child process can try the model")
-    code = "import sys, aner.llm._probe as probe; probe.child_main(sys.argv[1])"
+    code = "import sys; sys.path = list(filter(None, sys.path)); import aner.llm._probe as probe; probe.child_main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     try:
         done = subprocess.run(
@@ -65,6 +66,7 @@ def _run_child(path: str) -> str:
 
 def child_main(path: str) -> None:
     """What the child runs; exits with 0 when the engine survives the model, with 1 and a line on stderr when it refuses it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an assertion of the engine is an answer here, and leaves no core file
     task = aner_native.LoadTask(
         os.fsencode(path), context=512, device=b"cpu", kv_cache_type=b"f16", flash_attention=b"off",
         reproducible=False, mapped=True, expected_sha256=b"",
