@@ -220,6 +220,7 @@ cdef extern from "generation.hpp" namespace "aner" nogil:
         length
     cdef cppclass GenerationRequest:
         vector[Token] prompt
+        int32_t n_template
         int32_t max_tokens
         SamplingOptions sampling
         vector[string] stop
@@ -249,12 +250,22 @@ cdef extern from "context_pool.hpp" namespace "aner" nogil:
         int32_t max_idle() noexcept
         int32_t n_idle() noexcept
         const ContextSettings & settings() noexcept
+        const vector[float] & costs() noexcept
         const ResolvedContext & resolved() noexcept
         const MemoryUse & memory() noexcept
 
 
+cdef extern from "session.hpp" namespace "aner" nogil:
+    cdef cppclass Session:
+        Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
+        Error reset() noexcept
+        bool foreign() noexcept
+
+
 cdef extern from "lease.hpp" namespace "aner" nogil:
     cdef cppclass Lease:
+        Result[shared_ptr[const Lease]] with_optimizer(const OptimizerSettings & settings) noexcept
+        Result[shared_ptr[Session]] session() noexcept
         Result[shared_ptr[const Lease]] with_context_pool(int32_t max_idle) noexcept
         shared_ptr[const Lease] native_stateless() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept

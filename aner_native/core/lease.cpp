@@ -7,6 +7,22 @@
 
 namespace aner {
 
+namespace {
+
+// Prefix reuse and speculation take positions back; a state that was folded into one cannot be taken apart again (O6).
+Error check_memory_kind(const Model & model, const OptimizerSettings & settings) noexcept {
+    const MemoryKind kind = model.info().memory_kind;
+    const bool trims = settings.prefix_cache_entries > 0 || settings.speculative_tokens > 0;
+    if (!trims || kind == MemoryKind::attention || kind == MemoryKind::sliding_window) {
+        return {};
+    }
+    return Error{ErrorCode::unsupported_combination,
+                 std::string("this model is ") + (kind == MemoryKind::recurrent ? "recurrent" : "a hybrid with recurrent layers") +
+                     ", so positions cannot be taken back: prefix_cache_entries and speculative_tokens must be 0"};
+}
+
+}  // namespace
+
 Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool) noexcept
     : model_(std::move(model)), profile_(profile), pool_(std::move(pool)) {}
 
@@ -19,11 +35,26 @@ Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
 
 Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noexcept {
     const ContextSettings settings = resolve(model->info().settings, profile.optimizer);
-    auto pool = std::make_shared<ContextPool>(model, settings, profile.max_idle_contexts);
+    const RetentionPolicy policy{profile.max_idle_contexts, profile.optimizer.prefix_cache_entries,
+                                 profile.optimizer.prefix_cache_tokens};
+    auto pool = std::make_shared<ContextPool>(model, settings, policy);
     if (Error error = pool->prove(); error.failed()) {
         return error;
     }
     return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool)));
+}
+
+Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) const noexcept {
+    if (Error error = validate(settings, model_->info().settings.context); error.failed()) {
+        return error;
+    }
+    if (Error error = check_memory_kind(*model_, settings); error.failed()) {
+        return error;
+    }
+    Profile profile;
+    profile.optimizer = settings;
+    profile.max_idle_contexts = std::max(limits::default_idle_contexts, settings.prefix_cache_entries);
+    return make(model_, profile);
 }
 
 Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexcept {
@@ -36,6 +67,15 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     return make(model_, profile);
 }
 
+Result<std::shared_ptr<Session>> Lease::session() const noexcept {
+    if (foreign()) {
+        return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child"};
+    }
+    ContextSettings settings = pool_->settings();
+    settings.full_window = true;  // a turn takes positions back
+    return Session::make(model_, settings, pool_->costs());
+}
+
 LeaseHandle Lease::native_stateless() const noexcept { return std::make_shared<const Lease>(model_, profile_, pool_); }
 
 Result<std::shared_ptr<Generation>> Lease::start(GenerationRequest request) const noexcept {
@@ -46,11 +86,14 @@ Result<std::shared_ptr<Generation>> Lease::start(GenerationRequest request) cons
     if (Error error = validate(request, model_->vocabulary().n_tokens(), model_->info().settings.context); error.failed()) {
         return error;
     }
+    if (Error error = validate_draft_sampling(pool_->settings(), request); error.failed()) {
+        return error;
+    }
     if (taken_->exchange(true, std::memory_order_acquire)) {
         return Error{ErrorCode::busy, "this model handle is running another request: finish or cancel it first, or make a "
                                       "sibling with native_stateless()"};
     }
-    return start_direct(model_, pool_, Admission(taken_), std::move(request));
+    return start_direct(model_, *pool_, pool_->settings(), pool_->costs(), Admission(taken_), std::move(request));
 }
 
 }  // namespace aner

@@ -4,6 +4,7 @@
 #include "context_pool.hpp"
 #include "generation.hpp"
 #include "process_guard.hpp"
+#include "session.hpp"
 
 #include <atomic>
 #include <memory>
@@ -19,7 +20,12 @@ public:
     static Result<LeaseHandle> make(ModelHandle model) noexcept;
 
     // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool.
+    // Errors: configuration, unsupported_combination, and what making a context gives.
+    Result<LeaseHandle> with_optimizer(const OptimizerSettings & settings) const noexcept;
     Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
+
+    // A conversation with a context of its own and this lease's settings; it owes the pool nothing.
+    Result<std::shared_ptr<Session>> session() const noexcept;
 
     // A sibling that admits a caller of its own and shares this lease's pool and profile.
     [[nodiscard]] LeaseHandle native_stateless() const noexcept;
