@@ -329,9 +329,12 @@ cdef class NativeLease:
 
     def native_stateless(self):
         """A sibling with a caller of its own that shares this lease's pool."""
+        cdef core.LeaseHandle source = self.lease
         cdef core.LeaseHandle sibling
+        cdef core.Error error
         with nogil:
-            sibling = self.lease.get().native_stateless()
+            error = source.get().native_stateless().into(sibling)
+        check(error)
         return wrap_lease(sibling)
 
     def foreign(self):

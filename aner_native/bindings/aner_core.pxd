@@ -267,7 +267,7 @@ cdef extern from "lease.hpp" namespace "aner" nogil:
         Result[shared_ptr[const Lease]] with_optimizer(const OptimizerSettings & settings) noexcept
         Result[shared_ptr[Session]] session() noexcept
         Result[shared_ptr[const Lease]] with_context_pool(int32_t max_idle) noexcept
-        shared_ptr[const Lease] native_stateless() noexcept
+        Result[shared_ptr[const Lease]] native_stateless() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
         const Model & model() noexcept
         const Profile & profile() noexcept

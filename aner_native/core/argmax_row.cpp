@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <string>
 
 namespace aner {
@@ -38,7 +39,7 @@ Range range_of(const float * logits, std::int32_t n) noexcept {
     return {least, largest};
 }
 
-Error invalid_row(const float * logits, std::int32_t n) noexcept {
+Error invalid_row(const float * logits, std::int32_t n) noexcept try {
     for (std::int32_t i = 0; i < n; ++i) {
         if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
             return Error{ErrorCode::invalid_output, "the model's logit of token " + std::to_string(i) + " is " +
@@ -46,6 +47,8 @@ Error invalid_row(const float * logits, std::int32_t n) noexcept {
         }
     }
     return Error{ErrorCode::invalid_output, "none of the model's " + std::to_string(n) + " logits is finite"};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::invalid_output};
 }
 
 }  // namespace

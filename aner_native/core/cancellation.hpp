@@ -5,6 +5,8 @@
 #include "types.hpp"
 
 #include <atomic>
+#include <new>
+#include <string>
 
 namespace aner {
 
@@ -14,20 +16,24 @@ public:
     Cancellation(Clock::time_point start, Nanoseconds timeout) noexcept
         : start_(start), timeout_(timeout) {}
 
-    void request() noexcept { requested_.store(true, std::memory_order_relaxed); }
-    [[nodiscard]] bool requested() const noexcept { return requested_.load(std::memory_order_relaxed); }
+    void request() noexcept { requested_.store(true); }
+    [[nodiscard]] bool requested() const noexcept { return requested_.load(); }
 
     // Errors: cancelled, timeout.
-    Error check() const noexcept {
+    Error check() const noexcept try {
         if (requested()) {
-            return Error{ErrorCode::cancelled, "the request was cancelled"};
+            return error();
         }
         if (timeout_ > 0 && elapsed(start_, Clock::now()) >= timeout_) {
             return Error{ErrorCode::timeout, "the request did not finish within its timeout of " +
                                                  std::to_string(static_cast<double>(timeout_) / 1e9) + " s"};
         }
         return {};
+    } catch (const std::bad_alloc &) {
+        return Error{ErrorCode::timeout};
     }
+
+    [[nodiscard]] static Error error() noexcept { return Error{ErrorCode::cancelled, "the request was cancelled"}; }
 
 private:
     const Clock::time_point start_;

@@ -6,6 +6,7 @@
 #include "prefix_match.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
@@ -18,7 +19,7 @@ public:
     [[nodiscard]] std::int32_t n_cached() const noexcept override { return n_cached_; }
 
     Error keep(const std::vector<Token> & history, std::int32_t n_prompt, std::int32_t /*n_computed*/,
-               Timings & timings) noexcept override {
+               Timings & timings) noexcept override try {
         const Clock::time_point before = Clock::now();
         Idle idle;
         idle.decoder = std::move(decoder_);  // freed on return if it is not put back
@@ -37,6 +38,8 @@ public:
         }
         pool_->report(timings);
         return error;
+    } catch (const std::bad_alloc &) {
+        return Error{ErrorCode::out_of_memory};
     }
 
 private:
@@ -50,7 +53,7 @@ std::size_t ContextPool::capacity() const noexcept {
 }
 
 Result<std::unique_ptr<ContextHold>> ContextPool::acquire(const std::vector<Token> & prompt, std::int32_t n_template,
-                                                          Timings & timings) noexcept {
+                                                          Timings & timings) noexcept try {
     Idle taken = take(prompt, n_template);
     timings.context_pool_reused = taken.decoder != nullptr ? 1 : 0;
     std::int32_t kept = 0;
@@ -74,9 +77,11 @@ Result<std::unique_ptr<ContextHold>> ContextPool::acquire(const std::vector<Toke
         timings.prefix_cache_hit = kept > 0 ? 1 : 0;
     }
     return std::unique_ptr<ContextHold>(std::make_unique<Loan>(shared_from_this(), std::move(taken.decoder), kept));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-ContextPool::Idle ContextPool::take(const std::vector<Token> & prompt, std::int32_t n_template) noexcept {
+ContextPool::Idle ContextPool::take(const std::vector<Token> & prompt, std::int32_t n_template) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<IdlePrefix> views;
     for (const Idle & one : idle_) {

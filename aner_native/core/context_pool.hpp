@@ -28,8 +28,10 @@ struct RetentionPolicy {
 
 class ContextPool final : public ContextSource, public std::enable_shared_from_this<ContextPool> {
 public:
-    ContextPool(ModelHandle model, ContextSettings settings, RetentionPolicy policy) noexcept
-        : model_(std::move(model)), settings_(settings), policy_(policy) {}
+    ContextPool(ModelHandle model, ContextSettings settings, RetentionPolicy policy)
+        : model_(std::move(model)), settings_(settings), policy_(policy) {
+        idle_.reserve(capacity());  // so that giving back takes no memory
+    }
 
     Result<std::unique_ptr<ContextHold>> acquire(const std::vector<Token> & prompt, std::int32_t n_template,
                                                  Timings & timings) noexcept override;
@@ -59,7 +61,7 @@ private:
     [[nodiscard]] std::size_t capacity() const noexcept;
     [[nodiscard]] std::size_t least_valuable(const std::vector<Token> & newer) const noexcept;
     // Takes the idle context that serves `prompt` best; without a decoder: make a new one.
-    Idle take(const std::vector<Token> & prompt, std::int32_t n_template) noexcept;
+    Idle take(const std::vector<Token> & prompt, std::int32_t n_template);
     void put(Idle idle) noexcept;
     void report(Timings & timings) const noexcept;
 

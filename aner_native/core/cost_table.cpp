@@ -3,6 +3,7 @@
 #include "kv_trim.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
@@ -34,7 +35,7 @@ Error time_call(Decoder & decoder, const Batch & batch, Position depth, Nanoseco
 
 }  // namespace
 
-Result<CostTable> measure_costs(Decoder & decoder, std::int32_t max_rows, std::int32_t n_vocab) noexcept {
+Result<CostTable> measure_costs(Decoder & decoder, std::int32_t max_rows, std::int32_t n_vocab) noexcept try {
     const std::int32_t depth = std::min({k_depth, decoder.resolved().context - max_rows, decoder.resolved().micro_batch_tokens});
     if (depth < 1) {
         return CostTable{};
@@ -74,6 +75,8 @@ Result<CostTable> measure_costs(Decoder & decoder, std::int32_t max_rows, std::i
         table[at] = there;
     }
     return table;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

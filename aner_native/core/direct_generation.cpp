@@ -3,6 +3,7 @@
 #include "kv_trim.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
@@ -15,7 +16,7 @@ std::shared_ptr<const std::vector<Token>> end_of_generation_of(const ModelHandle
 }  // namespace
 
 DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request,
-                                   const ContextSettings & settings) noexcept
+                                   const ContextSettings & settings)
     : model_(std::move(model)),
       request_(std::move(request)),
       n_prompt_(static_cast<std::int32_t>(request_.prompt.size())),
@@ -62,30 +63,50 @@ Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs)
 }
 
 Result<GenerationEvent> DirectGeneration::next() noexcept {
-    const std::unique_lock<std::mutex> lock(stepping_, std::try_to_lock);
-    if (!lock.owns_lock()) {
-        return Error{ErrorCode::busy, "another thread is taking the next piece of this request: use one thread for it"};
+    if (over_.load()) {
+        return outcome();
     }
+    if (guard_.foreign()) {
+        return Error{ErrorCode::forked, "this request runs in the parent process: start it again in the child"};
+    }
+    if (turn_.exchange(true)) {
+        return cancellation_.requested() ? Cancellation::error()
+                                         : Error{ErrorCode::busy, "another thread is taking the next piece of this request: use "
+                                                                  "one thread for it"};
+    }
+    Result<GenerationEvent> event = over_.load() ? outcome() : step();
+    turn_.store(false);
+    if (cancellation_.requested()) {
+        end_if_cancelled();  // asked for after the step had looked, by a thread that did not get the turn
+    }
+    return event;
+}
+
+Result<GenerationEvent> DirectGeneration::outcome() const noexcept {
     if (failure_.failed()) {
         return failure_;
     }
-    if (finished_) {
-        return GenerationEvent{{}, true};
-    }
-    return step();
+    return GenerationEvent{{}, true};
 }
 
 void DirectGeneration::cancel() noexcept {
     cancellation_.request();
-    const std::unique_lock<std::mutex> lock(stepping_, std::try_to_lock);
-    if (lock.owns_lock() && !finished_ && !failure_.failed()) {
-        (void) fail(cancellation_.check());
-    }  // else the running step sees the request at its end
+    end_if_cancelled();
+}
+
+void DirectGeneration::end_if_cancelled() noexcept {
+    if (over_.load() || turn_.exchange(true)) {
+        return;
+    }
+    if (!over_.load()) {
+        (void) fail(Cancellation::error());
+    }
+    turn_.store(false);
 }
 
 // Plan, decode, apply. [0, n_computed) is in the context's memory, [n_computed, n_known) is pending: a piece of the prompt, or
 // the one token that was sampled last.
-Result<GenerationEvent> DirectGeneration::step() noexcept {
+Result<GenerationEvent> DirectGeneration::step() noexcept try {
     GenerationEvent event;
     if (Error error = cancellation_.check(); error.failed()) {
         return fail(std::move(error));
@@ -121,16 +142,18 @@ Result<GenerationEvent> DirectGeneration::step() noexcept {
         result_.text += event.text;
     }
     return event;
+} catch (const std::bad_alloc &) {
+    return fail(Error{ErrorCode::out_of_memory});
 }
 
-void DirectGeneration::plan_prefill() noexcept {
+void DirectGeneration::plan_prefill() {
     const std::int32_t end = std::min(n_prompt_, n_computed_ + settings_.micro_batch_tokens);
     for (Position position = n_computed_; position < end; ++position) {
         batch_.push_back({history_[static_cast<std::size_t>(position)], position, 0, position + 1 == n_prompt_});
     }
 }
 
-void DirectGeneration::plan_decode() noexcept {
+void DirectGeneration::plan_decode() {
     const Position pending = n_computed_;
     batch_.push_back({history_.back(), pending, 0, true});
     if (!policy_.has_value() || !policy_->wants_draft()) {
@@ -160,7 +183,7 @@ Result<Sampled> DirectGeneration::sample(std::int32_t row) noexcept {
     return sampler_.sample(logits, history_.data(), history_.size(), static_cast<std::int32_t>(result_.tokens.size()));
 }
 
-Error DirectGeneration::apply_prefill(GenerationEvent & event) noexcept {
+Error DirectGeneration::apply_prefill(GenerationEvent & event) {
     const auto n_rows = static_cast<std::int32_t>(batch_.size());
     n_computed_ += n_rows;
     result_.timings.evaluated_input_tokens += n_rows;
@@ -176,7 +199,7 @@ Error DirectGeneration::apply_prefill(GenerationEvent & event) noexcept {
 
 // Row 0 is the pending token, row i the i-th drafted one. The target's choice in row i follows the tokens up to it, so it counts
 // only while all drafted tokens before it were accepted.
-Error DirectGeneration::apply_decode(GenerationEvent & event) noexcept {
+Error DirectGeneration::apply_decode(GenerationEvent & event) {
     std::int32_t n_accepted = 0;
     for (std::int32_t row = 0;; ++row) {
         Result<Sampled> sampled = sample(row);
@@ -224,7 +247,7 @@ bool DirectGeneration::ends_generation(Token token) const noexcept {
 }
 
 // Appends one token that the target chose, or ends the output with it.
-void DirectGeneration::append(Sampled sampled, GenerationEvent & event) noexcept {
+void DirectGeneration::append(Sampled sampled, GenerationEvent & event) {
     if (ends_generation(sampled.token)) {
         event.finished = true;
         result_.finish_reason = FinishReason::stop;
@@ -244,33 +267,36 @@ void DirectGeneration::append(Sampled sampled, GenerationEvent & event) noexcept
     result_.finish_reason = streamed.stopped ? FinishReason::stop : FinishReason::length;
 }
 
-void DirectGeneration::finish(GenerationEvent & event) noexcept {
+void DirectGeneration::finish(GenerationEvent & event) {
     const StreamedText rest = text_.finish();
     event.text += rest.text;
     result_.finish_reason = rest.stopped ? FinishReason::stop : result_.finish_reason;
-    result_.text += event.text;
+    result_.text += event.text;  // from here on nothing that this request needs takes memory
     if (held_->context != nullptr) {
         // A context that cannot be kept is freed instead; the response stands, and its clearing was not measured.
         (void) held_->context->keep(history_, n_prompt_, n_computed_, result_.timings);
     }
     held_.reset();
-    finished_ = true;
     result_.timings.total_duration = elapsed(request_.start, Clock::now());
+    over_.store(true);
 }
 
 Error DirectGeneration::fail(Error error) noexcept {
     held_.reset();
     failure_ = std::move(error);
+    over_.store(true);
     return failure_;
 }
 
 Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, ContextSource & source, const ContextSettings & settings,
-                                                 const CostTable & costs, Admission admission, GenerationRequest request) noexcept {
+                                                 const CostTable & costs, Admission admission, GenerationRequest request) noexcept try {
     auto generation = std::make_shared<DirectGeneration>(std::move(model), std::move(admission), std::move(request), settings);
     if (Error error = generation->acquire(source, costs); error.failed()) {
         return error;
     }
     return std::shared_ptr<Generation>(std::move(generation));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

@@ -7,8 +7,9 @@
 //            the target chose in its place; the first that does not is replaced by that choice, and the positions after it are
 //            trimmed. The parts that a request holds (context, admission) sit in one optional; ending it empties that.
 // Invariants n_computed <= n_known <= context. Rows are evaluated once, in order. Text that was handed out is final.
-// Threads    `next` is serialised by a mutex (a second caller gets busy); `cancel` sets a flag, and frees the parts itself when
-//            no step is running. The mutex is never taken while holding another.
+// Threads    One thread at a time has the turn to use the request; none waits for it. `next` without it is busy. `cancel` sets a
+//            flag, then ends the request if it gets the turn; else the thread that has it looks at the flag after giving it
+//            back, so a cancellation is never lost. Once over, the outcome does not change and needs no turn.
 #pragma once
 
 #include "admission.hpp"
@@ -17,18 +18,19 @@
 #include "draft_policy.hpp"
 #include "generation.hpp"
 #include "model.hpp"
+#include "process_guard.hpp"
 #include "prompt_lookup.hpp"
 #include "text_stream.hpp"
 
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 namespace aner {
 
 class DirectGeneration final : public Generation {
 public:
-    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request, const ContextSettings & settings) noexcept;
+    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request, const ContextSettings & settings);
 
     // Takes a context from `source`, unless no tokens are asked for (P9). `costs`: for drafts, if the settings have room for any.
     Error acquire(ContextSource & source, const CostTable & costs) noexcept;
@@ -43,16 +45,18 @@ private:
         std::unique_ptr<ContextHold> context;
     };
 
+    [[nodiscard]] Result<GenerationEvent> outcome() const noexcept;
+    void end_if_cancelled() noexcept;
     Result<GenerationEvent> step() noexcept;
-    void plan_prefill() noexcept;
-    void plan_decode() noexcept;
+    void plan_prefill();
+    void plan_decode();
     Result<Sampled> sample(std::int32_t row) noexcept;
-    Error apply_prefill(GenerationEvent & event) noexcept;
-    Error apply_decode(GenerationEvent & event) noexcept;
-    void append(Sampled sampled, GenerationEvent & event) noexcept;
+    Error apply_prefill(GenerationEvent & event);
+    Error apply_decode(GenerationEvent & event);
+    void append(Sampled sampled, GenerationEvent & event);
     [[nodiscard]] bool ends_generation(Token token) const noexcept;
     void measure(bool prefill, Clock::time_point before) noexcept;
-    void finish(GenerationEvent & event) noexcept;
+    void finish(GenerationEvent & event);
     Error fail(Error error) noexcept;
     [[nodiscard]] std::int32_t n_known() const noexcept { return static_cast<std::int32_t>(history_.size()); }
 
@@ -64,7 +68,8 @@ private:
     Sampler sampler_;
     TextStream text_;
 
-    std::mutex stepping_;
+    std::atomic<bool> turn_{false};  // taken
+    std::atomic<bool> over_{false};  // set last, when result_ or failure_ is complete
     std::optional<Held> held_;
     std::vector<Token> history_;   // prompt, then output
     std::int32_t n_computed_ = 0;  // of history_, in the context's memory
@@ -73,8 +78,8 @@ private:
     std::optional<DraftPolicy> policy_;  // none: no drafts
     std::int32_t n_sampled_ = 0;         // choices of the current step
     GenerationResult result_;
-    bool finished_ = false;
     Error failure_;
+    const ProcessGuard guard_;
 };
 
 Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, ContextSource & source, const ContextSettings & settings,

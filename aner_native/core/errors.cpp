@@ -1,6 +1,34 @@
 #include "errors.hpp"
 
+#include <new>
+
 namespace aner {
+
+namespace {
+
+// Made when the library is loaded, as they are needed when there is no memory.
+const std::string k_no_message;
+const std::string k_no_memory = "there was not enough memory: free some, or use a smaller model, context or request";
+
+}  // namespace
+
+Error::Error(ErrorCode code, std::string message) noexcept : code_(code) {
+    try {
+        message_ = std::make_shared<const std::string>(std::move(message));
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+Error::Error(ErrorCode code, const char * message) noexcept : code_(code) {
+    try {
+        message_ = std::make_shared<const std::string>(message);
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+const std::string & Error::message() const noexcept {
+    return message_ != nullptr ? *message_ : code_ == ErrorCode::out_of_memory ? k_no_memory : k_no_message;
+}
 
 const char * name_of(ErrorCode code) noexcept {
     switch (code) {

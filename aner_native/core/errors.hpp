@@ -1,11 +1,12 @@
 // Errors are values: a code that every layer can act on, and a message for the person who has to.
 //
-// No function of core throws. A result that nobody looked at does not compile (with warnings as errors). The binding turns a
-// code into one Python exception by one table; python/aner/errors.py lists the classes.
+// A function of core that is noexcept reports memory that ran out as out_of_memory; those that are not pass std::bad_alloc on to
+// one that is. A result that nobody looked at does not compile (with warnings as errors). The binding turns a code into one
+// Python exception by one table; python/aner/errors.py lists the classes.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -44,16 +45,19 @@ enum class ErrorCode : std::int32_t {
 class [[nodiscard]] Error {
 public:
     Error() noexcept = default;
-    explicit Error(ErrorCode code, std::string message = {}) noexcept : code_(code), message_(std::move(message)) {}
+    explicit Error(ErrorCode code) noexcept : code_(code) {}
+    // Where there is no memory for the message, the code stands alone.
+    Error(ErrorCode code, std::string message) noexcept;
+    Error(ErrorCode code, const char * message) noexcept;
 
     [[nodiscard]] bool failed() const noexcept { return code_ != ErrorCode::ok; }
     [[nodiscard]] ErrorCode code() const noexcept { return code_; }
     // What was asked, what was found, what to do. Empty when ok.
-    [[nodiscard]] const std::string & message() const noexcept { return message_; }
+    [[nodiscard]] const std::string & message() const noexcept;
 
 private:
     ErrorCode code_ = ErrorCode::ok;
-    std::string message_;
+    std::shared_ptr<const std::string> message_;  // shared: to copy an error takes no memory
 };
 
 // A value or the error that took its place.

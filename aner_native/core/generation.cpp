@@ -2,13 +2,15 @@
 
 #include "stop_condition.hpp"
 
+#include <new>
+
 namespace aner {
 
 namespace {
 
-Error refuse(std::string message) noexcept { return Error{ErrorCode::invalid_request, std::move(message)}; }
+Error refuse(std::string message) { return Error{ErrorCode::invalid_request, std::move(message)}; }
 
-Error validate_tokens(const char * name, const std::vector<Token> & tokens, std::int32_t n_vocab) noexcept {
+Error validate_tokens(const char * name, const std::vector<Token> & tokens, std::int32_t n_vocab) {
     for (const Token token : tokens) {
         if (token < 0 || token >= n_vocab) {
             return refuse(std::string(name) + " holds " + std::to_string(token) + ": the model's vocabulary is 0.." +
@@ -20,7 +22,7 @@ Error validate_tokens(const char * name, const std::vector<Token> & tokens, std:
 
 }  // namespace
 
-Error validate(const GenerationRequest & request, std::int32_t n_vocab, std::int32_t context) noexcept {
+Error validate(const GenerationRequest & request, std::int32_t n_vocab, std::int32_t context) noexcept try {
     if (request.max_tokens < 0) {
         return refuse("max_tokens is " + std::to_string(request.max_tokens) + ": it must be 0 or more");
     }
@@ -43,6 +45,8 @@ Error validate(const GenerationRequest & request, std::int32_t n_vocab, std::int
                       std::to_string(request.max_tokens) + ": min_tokens must not be above it");
     }
     return validate(request.sampling, n_vocab);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Error validate_draft_sampling(const ContextSettings & settings, const GenerationRequest & request) noexcept {

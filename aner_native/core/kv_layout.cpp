@@ -1,5 +1,8 @@
 #include "kv_layout.hpp"
 
+#include <new>
+#include <utility>
+
 namespace aner {
 
 KvBlock block_of(KvType type) noexcept {
@@ -27,7 +30,7 @@ std::int64_t kv_bytes_per_position(const ModelFacts & facts, KvType type) noexce
     return heads * elements / block.elements * block.bytes;
 }
 
-Error validate_kv_type(const ModelFacts & facts, KvType type, FlashAttention policy) noexcept {
+Error validate_kv_type(const ModelFacts & facts, KvType type, FlashAttention policy) noexcept try {
     const KvBlock block = block_of(type);
     if (block.elements == 1) {
         return {};
@@ -46,6 +49,8 @@ Error validate_kv_type(const ModelFacts & facts, KvType type, FlashAttention pol
                                                    "unquantized type"};
     }
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

@@ -1,16 +1,21 @@
 #include "lease.hpp"
 
-
 #include "direct_generation.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
 namespace {
 
+Error forked() noexcept {
+    return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child, or use the "
+                                    "'spawn' start method"};
+}
+
 // Prefix reuse and speculation take positions back; a state that was folded into one cannot be taken apart again (O6).
-Error check_memory_kind(const Model & model, const OptimizerSettings & settings) noexcept {
+Error check_memory_kind(const Model & model, const OptimizerSettings & settings) {
     const MemoryKind kind = model.info().memory_kind;
     const bool trims = settings.prefix_cache_entries > 0 || settings.speculative_tokens > 0;
     if (!trims || kind == MemoryKind::attention || kind == MemoryKind::sliding_window) {
@@ -23,8 +28,8 @@ Error check_memory_kind(const Model & model, const OptimizerSettings & settings)
 
 }  // namespace
 
-Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool) noexcept
-    : model_(std::move(model)), profile_(profile), pool_(std::move(pool)) {}
+Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard)
+    : model_(std::move(model)), profile_(profile), pool_(std::move(pool)), guard_(guard) {}
 
 Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
     Profile profile;
@@ -33,7 +38,7 @@ Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
     return make(std::move(model), profile);
 }
 
-Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noexcept {
+Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noexcept try {
     const ContextSettings settings = resolve(model->info().settings, profile.optimizer);
     const RetentionPolicy policy{profile.max_idle_contexts, profile.optimizer.prefix_cache_entries,
                                  profile.optimizer.prefix_cache_tokens};
@@ -41,10 +46,15 @@ Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noex
     if (Error error = pool->prove(); error.failed()) {
         return error;
     }
-    return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool)));
+    return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool), ProcessGuard()));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) const noexcept {
+Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
     if (Error error = validate(settings, model_->info().settings.context); error.failed()) {
         return error;
     }
@@ -55,9 +65,14 @@ Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) co
     profile.optimizer = settings;
     profile.max_idle_contexts = std::max(limits::default_idle_contexts, settings.prefix_cache_entries);
     return make(model_, profile);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexcept {
+Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
     if (max_idle < 0 || max_idle > limits::max_idle_contexts) {
         return Error{ErrorCode::configuration, "max_idle is " + std::to_string(max_idle) + ": it must be within 0.." +
                                                    std::to_string(limits::max_idle_contexts)};
@@ -65,23 +80,28 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     Profile profile = profile_;
     profile.max_idle_contexts = max_idle;
     return make(model_, profile);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Result<std::shared_ptr<Session>> Lease::session() const noexcept {
     if (foreign()) {
-        return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child"};
+        return forked();
     }
     ContextSettings settings = pool_->settings();
     settings.full_window = true;  // a turn takes positions back
     return Session::make(model_, settings, pool_->costs());
 }
 
-LeaseHandle Lease::native_stateless() const noexcept { return std::make_shared<const Lease>(model_, profile_, pool_); }
+Result<LeaseHandle> Lease::native_stateless() const noexcept try {
+    return LeaseHandle(std::make_shared<const Lease>(model_, profile_, pool_, guard_));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
 
 Result<std::shared_ptr<Generation>> Lease::start(GenerationRequest request) const noexcept {
     if (foreign()) {
-        return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child, or use the "
-                                        "'spawn' start method"};
+        return forked();
     }
     if (Error error = validate(request, model_->vocabulary().n_tokens(), model_->info().settings.context); error.failed()) {
         return error;

@@ -19,16 +19,16 @@ public:
     // An ordinary lease of a model that was just loaded; proves its context settings on the engine.
     static Result<LeaseHandle> make(ModelHandle model) noexcept;
 
-    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool.
-    // Errors: configuration, unsupported_combination, and what making a context gives.
+    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool. Errors: configuration,
+    // unsupported_combination, forked, and what making its first context gives.
     Result<LeaseHandle> with_optimizer(const OptimizerSettings & settings) const noexcept;
     Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
 
     // A conversation with a context of its own and this lease's settings; it owes the pool nothing.
     Result<std::shared_ptr<Session>> session() const noexcept;
 
-    // A sibling that admits a caller of its own and shares this lease's pool and profile.
-    [[nodiscard]] LeaseHandle native_stateless() const noexcept;
+    // A sibling that admits a caller of its own and shares this lease's pool and profile. Errors: out_of_memory.
+    Result<LeaseHandle> native_stateless() const noexcept;
 
     // Errors: invalid_request, context_full, busy, forked, and what acquiring a context gives.
     Result<std::shared_ptr<Generation>> start(GenerationRequest request) const noexcept;
@@ -38,7 +38,7 @@ public:
     [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
-    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool) noexcept;
+    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard);
 
 private:
     static Result<LeaseHandle> make(ModelHandle model, const Profile & profile) noexcept;

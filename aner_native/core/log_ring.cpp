@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <mutex>
+#include <new>
 #include <thread>
 
 namespace aner {
@@ -26,16 +27,12 @@ struct Ring {
 };
 
 // Never destroyed: the engine may log while the process exits.
-Ring & ring() noexcept {
-    static Ring & only = *new Ring;
-    return only;
-}
+Ring & ring = *new Ring;
 
 }  // namespace
 
-void LogRing::append(LogLevel level, bool continues, const char * text) noexcept {
-    Ring & r = ring();
-    const std::lock_guard<std::mutex> lock(r.mutex);
+void LogRing::append(LogLevel level, bool continues, const char * text) noexcept try {
+    const std::lock_guard<std::mutex> lock(ring.mutex);
     std::string part(text == nullptr ? "" : text);
     const bool whole = !part.empty() && part.back() == '\n';
     if (whole) {
@@ -43,52 +40,56 @@ void LogRing::append(LogLevel level, bool continues, const char * text) noexcept
     }
     const auto self = std::this_thread::get_id();
     if (continues) {
-        for (auto e = r.entries.rbegin(); e != r.entries.rend(); ++e) {
+        for (auto e = ring.entries.rbegin(); e != ring.entries.rend(); ++e) {
             if (e->thread == self && !e->whole) {
+                e->whole = whole;
                 if (e->line.text.size() + part.size() <= k_max_line_bytes) {
                     e->line.text += part;
                 }
-                e->whole = whole;
                 return;
             }
         }
     }
     part.resize(part.size() < k_max_line_bytes ? part.size() : k_max_line_bytes);
-    r.entries.push_back({{level, std::move(part)}, self, r.next++, whole, false});
-    if (r.entries.size() > k_max_lines) {
-        r.entries.pop_front();
+    ring.entries.push_back({{level, std::move(part)}, self, ring.next++, whole, false});
+    if (ring.entries.size() > k_max_lines) {
+        ring.entries.pop_front();
     }
-}
+} catch (const std::bad_alloc &) {
+}  // the line is lost
 
 std::vector<LogLine> LogRing::drain() noexcept {
-    Ring & r = ring();
-    const std::lock_guard<std::mutex> lock(r.mutex);
+    const std::lock_guard<std::mutex> lock(ring.mutex);
     std::vector<LogLine> lines;
-    for (Entry & e : r.entries) {
-        if (!e.drained && e.whole) {
-            lines.push_back(e.line);
-            e.drained = true;
+    try {
+        for (Entry & e : ring.entries) {
+            if (!e.drained && e.whole) {
+                lines.push_back(e.line);
+                e.drained = true;
+            }
         }
-    }
+    } catch (const std::bad_alloc &) {
+    }  // the others come with the next call
     return lines;
 }
 
 std::uint64_t LogRing::mark() noexcept {
-    Ring & r = ring();
-    const std::lock_guard<std::mutex> lock(r.mutex);
-    return r.next;
+    const std::lock_guard<std::mutex> lock(ring.mutex);
+    return ring.next;
 }
 
 std::string LogRing::errors_since(std::uint64_t mark) noexcept {
-    Ring & r = ring();
-    const std::lock_guard<std::mutex> lock(r.mutex);
+    const std::lock_guard<std::mutex> lock(ring.mutex);
     std::string joined;
-    for (const Entry & e : r.entries) {
-        if (e.number >= mark && e.line.level == LogLevel::error && e.thread == std::this_thread::get_id()) {
-            joined += joined.empty() ? "" : "; ";
-            joined += e.line.text;
+    try {
+        for (const Entry & e : ring.entries) {
+            if (e.number >= mark && e.line.level == LogLevel::error && e.thread == std::this_thread::get_id()) {
+                joined += joined.empty() ? "" : "; ";
+                joined += e.line.text;
+            }
         }
-    }
+    } catch (const std::bad_alloc &) {
+    }  // as many as there is memory for
     return joined;
 }
 

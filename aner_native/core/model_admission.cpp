@@ -284,7 +284,7 @@ private:
         return any || fail("it holds no tensors");
     }
 
-    // Kernels exist for f32 norms and biases only, and none multiplies by plain integers or by formats of intermediate results.
+    // Norms and biases have kernels for f32 only, and nothing multiplies by integers or by formats of intermediate results.
     bool computable(const GgufTensor & tensor) {
         const std::string_view type = tensor.type->name;
         const std::string_view name = tensor.name;
@@ -294,8 +294,8 @@ private:
             return fail("the tensor " + quoted(name) + " has the type " + std::string(type) + ", which no weight can have");
         }
         const bool added_or_scaled = ends_with(name, "norm.weight") || ends_with(name, ".bias");
-        const bool plain = tensor.n_dims == 1 || ends_with(name, ".ssm_a") || ends_with(name, "conv1d.weight") ||
-                           ends_with(name, ".conv.weight");
+        const bool plain = tensor.n_elements() == tensor.dims[0] || ends_with(name, ".ssm_a") ||
+                           ends_with(name, "conv1d.weight") || ends_with(name, ".conv.weight");
         return type == "f32" || (!added_or_scaled && !(checked_graph_ && plain)) ||
                fail("the tensor " + quoted(name) + " has the type " + std::string(type) + ": it must be f32");
     }

@@ -1,8 +1,8 @@
 // Decides from the header whether the engine can be given a model at all.
 //
-// The engine answers most damaged files with a null pointer, but some metadata runs into an assertion that ends the process, and
-// some into an endless loop, a division by zero or a null pointer. Every such path that metadata can reach is refused here
-// first, with the key, what was found and what is allowed.
+// The engine answers most damaged files with an error, but some metadata runs into an assertion that ends the process, and some
+// into an endless loop, a division by zero or a null pointer. Every such path that metadata can reach is refused here first,
+// with the key, what was found and what is allowed.
 #pragma once
 
 #include <vector>

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <new>
 
 namespace aner {
 
 namespace {
 
-Error check_expected(const std::string & expected) noexcept {
+Error check_expected(const std::string & expected) {
     const bool hex = expected.size() == 64 && std::all_of(expected.begin(), expected.end(), [](unsigned char c) {
         return std::isxdigit(c) != 0;
     });
@@ -19,7 +20,7 @@ Error check_expected(const std::string & expected) noexcept {
     return Error{ErrorCode::configuration, "expected_sha256 must be 64 hexadecimal digits, it is '" + expected.substr(0, 80) + "'"};
 }
 
-std::string lower(std::string text) noexcept {
+std::string lower(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return text;
 }
@@ -27,7 +28,7 @@ std::string lower(std::string text) noexcept {
 }  // namespace
 
 Result<AdmittedModel> admit_model_file(const std::string & path, const std::string & expected_sha256,
-                                       LoadProgress & progress) noexcept {
+                                       LoadProgress & progress) noexcept try {
     if (Error error = check_expected(expected_sha256); error.failed()) {
         return error;
     }
@@ -61,9 +62,11 @@ Result<AdmittedModel> admit_model_file(const std::string & path, const std::stri
                                                           lower(expected_sha256) + ": this is other content, it was not loaded"};
     }
     return admitted;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-Result<Digest> verify_content(const AdmittedModel & admitted, LoadProgress & progress) noexcept {
+Result<Digest> verify_content(const AdmittedModel & admitted, LoadProgress & progress) noexcept try {
     progress.enter(LoadPhase::verify);
     Result<Digest> digest = digest_files(admitted.paths, &progress.fraction, &progress.cancelled);
     if (!digest.failed() && digest.value().hex != admitted.digest.hex) {
@@ -72,6 +75,8 @@ Result<Digest> verify_content(const AdmittedModel & admitted, LoadProgress & pro
                          " before and is " + digest.value().hex + " after. Nothing was kept; load it again when it is at rest"};
     }
     return digest;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

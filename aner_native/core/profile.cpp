@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <new>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -58,7 +59,7 @@ const char * name_in(const Table & table, T value) noexcept {
     return "unknown";
 }
 
-Error within(const char * name, std::int64_t value, std::int64_t low, std::int64_t high) noexcept {
+Error within(const char * name, std::int64_t value, std::int64_t low, std::int64_t high) {
     if (value >= low && value <= high) {
         return {};
     }
@@ -96,7 +97,7 @@ std::int32_t quota_cpus() noexcept {
 }
 
 // Physical cores among the usable CPUs: two hyper-threads of one core gain nothing in these kernels. 0: not known.
-std::int32_t usable_cores() noexcept {
+std::int32_t usable_cores() noexcept try {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) != 0) {
@@ -126,6 +127,8 @@ std::int32_t usable_cores() noexcept {
         cores.insert(core);
     }
     return static_cast<std::int32_t>(cores.size());
+} catch (const std::bad_alloc &) {
+    return 0;
 }
 #endif
 
@@ -134,10 +137,16 @@ std::int32_t usable_cores() noexcept {
 const char * name_of(KvType type) noexcept { return name_in(k_kv_types, type); }
 const char * name_of(FlashAttention policy) noexcept { return name_in(k_policies, policy); }
 
-Result<KvType> kv_type_named(const std::string & name) noexcept { return named<KvType>(k_kv_types, "kv_cache_type", name); }
+Result<KvType> kv_type_named(const std::string & name) noexcept try {
+    return named<KvType>(k_kv_types, "kv_cache_type", name);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
 
-Result<FlashAttention> flash_attention_named(const std::string & name) noexcept {
+Result<FlashAttention> flash_attention_named(const std::string & name) noexcept try {
     return named<FlashAttention>(k_policies, "flash_attention", name);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 std::int32_t usable_cpus() noexcept {
@@ -151,11 +160,13 @@ std::int32_t usable_cpus() noexcept {
     return std::clamp<std::int32_t>(n, 1, limits::max_threads);
 }
 
-Error validate(const LoadSettings & settings) noexcept {
+Error validate(const LoadSettings & settings) noexcept try {
     return within("context", settings.context, limits::min_context, limits::max_context);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-Error validate(const OptimizerSettings & s, std::int32_t context) noexcept {
+Error validate(const OptimizerSettings & s, std::int32_t context) noexcept try {
     const std::int32_t cpus = usable_cpus();
     const std::tuple<const char *, std::int32_t, std::int32_t, std::int32_t> ranges[] = {
         {"threads", s.threads, 0, cpus},
@@ -172,6 +183,8 @@ Error validate(const OptimizerSettings & s, std::int32_t context) noexcept {
         }
     }
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 ContextSettings resolve(const LoadSettings & load, const OptimizerSettings & optimizer) noexcept {

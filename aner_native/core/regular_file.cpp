@@ -28,7 +28,7 @@ const char * kind_of(mode_t mode) noexcept {
 }
 
 Error not_opened(const std::string & path, int code) {
-    if (code == ENOENT || code == ENOTDIR) {
+    if (code == ENOENT || code == ENOTDIR || code == ENAMETOOLONG || code == ELOOP) {
         return Error{ErrorCode::model_not_found, "no file at '" + path + "'"};
     }
     if (code == ENXIO) {  // how a socket answers

@@ -67,7 +67,7 @@ Result<Sampled> Sampler::sample(const float * logits, const Token * history, std
         }
         return sampled;
     } catch (const std::bad_alloc &) {
-        return Error{ErrorCode::out_of_memory, "no memory to sample from " + std::to_string(n_vocab_) + " logits"};
+        return Error{ErrorCode::out_of_memory};
     }
 }
 

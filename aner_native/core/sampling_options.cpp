@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <new>
 #include <string>
 
 namespace aner {
@@ -50,7 +51,7 @@ Error check_token(const char * option, Token token, std::int32_t n_vocab) {
 
 }  // namespace
 
-Error validate(const SamplingOptions & options, std::int32_t n_vocab) noexcept {
+Error validate(const SamplingOptions & options, std::int32_t n_vocab) noexcept try {
     const FloatRange ranges[] = {
         {"temperature", options.temperature, 0, 100, false},
         {"top_p", options.top_p, 0, 1, true},
@@ -91,6 +92,8 @@ Error validate(const SamplingOptions & options, std::int32_t n_vocab) noexcept {
         }
     }
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

@@ -5,6 +5,7 @@
 #include "prefix_match.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace aner {
 
@@ -58,12 +59,14 @@ private:
 Session::Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder) noexcept
     : model_(std::move(model)), settings_(settings), costs_(std::move(costs)), decoder_(std::move(decoder)) {}
 
-Result<std::shared_ptr<Session>> Session::make(ModelHandle model, const ContextSettings & settings, CostTable costs) noexcept {
+Result<std::shared_ptr<Session>> Session::make(ModelHandle model, const ContextSettings & settings, CostTable costs) noexcept try {
     Result<std::unique_ptr<Decoder>> decoder = model->make_decoder(settings);
     if (decoder.failed()) {
         return decoder.error();
     }
     return std::make_shared<Session>(std::move(model), settings, std::move(costs), decoder.take());
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Result<Admission> Session::admit() noexcept {
@@ -92,7 +95,7 @@ Result<std::shared_ptr<Generation>> Session::start(GenerationRequest request) no
 }
 
 Result<std::unique_ptr<ContextHold>> Session::acquire(const std::vector<Token> & prompt, std::int32_t /*n_template*/,
-                                                      Timings & /*timings*/) noexcept {
+                                                      Timings & /*timings*/) noexcept try {
     if (!usable_) {
         return Error{ErrorCode::engine, "this session's context is not usable any more: make a new session"};
     }
@@ -108,6 +111,8 @@ Result<std::unique_ptr<ContextHold>> Session::acquire(const std::vector<Token> &
         kept = 0;
     }
     return std::unique_ptr<ContextHold>(std::make_unique<Turn>(shared_from_this(), kept));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Error Session::evaluate(const std::vector<Token> & tokens, std::int32_t from) noexcept {

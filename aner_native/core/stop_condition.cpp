@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <utility>
 
 namespace aner {
@@ -27,7 +28,7 @@ std::vector<std::int32_t> borders_of(const std::string & bytes) {
 
 }  // namespace
 
-Error validate_stops(const std::vector<std::string> & stops) noexcept {
+Error validate_stops(const std::vector<std::string> & stops) noexcept try {
     if (stops.size() > limits::max_stop_strings) {
         return Error{ErrorCode::invalid_request, "stop must have at most " + std::to_string(limits::max_stop_strings) +
                                                      " strings, got " + std::to_string(stops.size())};
@@ -43,9 +44,11 @@ Error validate_stops(const std::vector<std::string> & stops) noexcept {
         }
     }
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) noexcept {
+StopMatcher::StopMatcher(std::vector<std::string> stops) {
     patterns_.reserve(stops.size());
     for (std::string & stop : stops) {
         std::vector<std::int32_t> border = borders_of(stop);
@@ -53,7 +56,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) noexcept {
     }
 }
 
-bool StopMatcher::push(std::string_view text, std::string & emitted) noexcept {
+bool StopMatcher::push(std::string_view text, std::string & emitted) {
     if (stopped_) {
         return true;
     }
@@ -92,7 +95,7 @@ bool StopMatcher::Pattern::advance(char byte) noexcept {
     return static_cast<std::size_t>(matched) == bytes.size();
 }
 
-void StopMatcher::finish(std::string & emitted) noexcept {
+void StopMatcher::finish(std::string & emitted) {
     emitted += held_;
     held_.clear();
 }

@@ -20,13 +20,13 @@ Error validate_stops(const std::vector<std::string> & stops) noexcept;
 class StopMatcher {
 public:
     // `stops` passed validate_stops(). None: everything passes at once.
-    explicit StopMatcher(std::vector<std::string> stops) noexcept;
+    explicit StopMatcher(std::vector<std::string> stops);
 
     // Appends to `emitted` what is now certain. True when a stop string was found, in this call or before; the rest is dropped.
-    bool push(std::string_view text, std::string & emitted) noexcept;
+    bool push(std::string_view text, std::string & emitted);
 
     // The text is over: appends what was held back.
-    void finish(std::string & emitted) noexcept;
+    void finish(std::string & emitted);
 
 private:
     struct Pattern {

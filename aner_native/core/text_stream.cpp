@@ -4,9 +4,9 @@
 
 namespace aner {
 
-TextStream::TextStream(std::vector<std::string> stops) noexcept : matcher_(std::move(stops)) {}
+TextStream::TextStream(std::vector<std::string> stops) : matcher_(std::move(stops)) {}
 
-StreamedText TextStream::push(std::string_view piece) noexcept {
+StreamedText TextStream::push(std::string_view piece) {
     StreamedText streamed;
     decoded_.clear();
     decoder_.push(piece, decoded_);
@@ -14,7 +14,7 @@ StreamedText TextStream::push(std::string_view piece) noexcept {
     return streamed;
 }
 
-StreamedText TextStream::finish() noexcept {
+StreamedText TextStream::finish() {
     StreamedText streamed;
     decoded_.clear();
     decoder_.finish(decoded_);

@@ -20,12 +20,12 @@ struct StreamedText {
 class TextStream {
 public:
     // `stops` passed validate_stops().
-    explicit TextStream(std::vector<std::string> stops) noexcept;
+    explicit TextStream(std::vector<std::string> stops);
 
-    StreamedText push(std::string_view piece) noexcept;
+    StreamedText push(std::string_view piece);
 
     // The output is over for any reason: what was held back, which can itself complete a stop string. Call it once, last.
-    StreamedText finish() noexcept;
+    StreamedText finish();
 
 private:
     Utf8Decoder decoder_;

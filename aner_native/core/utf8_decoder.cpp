@@ -33,7 +33,7 @@ Lead lead_of(unsigned char byte) noexcept {
 
 }  // namespace
 
-void Utf8Decoder::push(std::string_view bytes, std::string & text) noexcept {
+void Utf8Decoder::push(std::string_view bytes, std::string & text) {
     for (const char c : bytes) {
         const auto byte = static_cast<unsigned char>(c);
         if (n_missing_ > 0) {
@@ -65,7 +65,7 @@ void Utf8Decoder::push(std::string_view bytes, std::string & text) noexcept {
     }
 }
 
-void Utf8Decoder::finish(std::string & text) noexcept {
+void Utf8Decoder::finish(std::string & text) {
     if (n_missing_ > 0) {
         text.append(k_replacement);
     }
@@ -73,7 +73,7 @@ void Utf8Decoder::finish(std::string & text) noexcept {
     n_missing_ = 0;
 }
 
-bool is_utf8(std::string_view bytes) noexcept {
+bool is_utf8(std::string_view bytes) {
     std::string text;
     Utf8Decoder decoder;
     decoder.push(bytes, text);

@@ -13,9 +13,9 @@ namespace aner {
 class Utf8Decoder {
 public:
     // Appends the characters that are complete now.
-    void push(std::string_view bytes, std::string & text) noexcept;
+    void push(std::string_view bytes, std::string & text);
     // The bytes are over: an incomplete last character becomes U+FFFD.
-    void finish(std::string & text) noexcept;
+    void finish(std::string & text);
 
 private:
     char pending_[4] = {};      // the incomplete character
@@ -25,6 +25,6 @@ private:
     unsigned char highest_ = 0xBF;
 };
 
-[[nodiscard]] bool is_utf8(std::string_view bytes) noexcept;
+[[nodiscard]] bool is_utf8(std::string_view bytes);
 
 }  // namespace aner

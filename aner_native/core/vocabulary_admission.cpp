@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -43,7 +44,7 @@ public:
 
     Error run() {
         (void) (tokenizer() && tokens() && scores_and_types() && merges() && special_ids() && switches() && word_pieces() &&
-                bytes_of_rwkv());
+                byte_tokens() && bytes_of_rwkv());
         return std::move(error_);
     }
 
@@ -64,7 +65,7 @@ private:
         }
         const std::string_view name = *model;
         if (name == "no_vocab" || name == "none") {
-            return fail("the model has no vocabulary (tokenizer.ggml.model = " + quoted(name) + "), so it cannot generate text");
+            return fail("it has no vocabulary (tokenizer.ggml.model = " + quoted(name) + "), so it cannot generate text");
         }
         const auto * found = std::find_if(std::begin(k_tokenizers), std::end(k_tokenizers),
                                           [&](const Tokenizer & known) { return known.model == name; });
@@ -178,6 +179,21 @@ private:
                fail("a bert tokenizer needs tokenizer.ggml.bos_token_id and tokenizer.ggml.seperator_token_id");
     }
 
+    // The engine reads the byte out of the token's text, at these places, and throws or takes a wrong one where it is not there.
+    bool byte_tokens() {
+        const GgufValue * types = header_.find("tokenizer.ggml.token_type");
+        for (std::uint64_t i = 0; types != nullptr && i < types->count; ++i) {
+            const std::string_view text = token(i);
+            const auto digit = [&](std::size_t at) { return std::isxdigit(static_cast<unsigned char>(text[at])) != 0; };
+            const bool spelled = text.size() == 6 && text.substr(0, 3) == "<0x" && digit(3) && digit(4) && text[5] == '>';
+            if (types->integer(i) == k_type_byte && !spelled) {
+                return fail("tokenizer.ggml.token_type marks token " + std::to_string(i) + " as a byte, and its text is " +
+                            quoted(text) + ": it must be <0xNN>");
+            }
+        }
+        return true;
+    }
+
     // The engine's rwkv tokenizer never leaves a byte that starts a token and is none itself.
     bool bytes_of_rwkv() {
         if (tokenizer_.model != "rwkv") {
@@ -195,7 +211,8 @@ private:
         }
         for (std::size_t byte = 0; byte < 256; ++byte) {
             if (starts[byte] && !alone[byte]) {
-                return fail("tokenizer.ggml.tokens has no token for the byte " + std::to_string(byte) + " alone, which starts others");
+                return fail("tokenizer.ggml.tokens has no token for the byte " + std::to_string(byte) +
+                            " alone, which starts others");
             }
         }
         return true;

@@ -19,6 +19,7 @@ def _doubling(step: str) -> str:
 #: Each must be stopped with a TemplateError.
 ENDLESS = {
     "loops": _loop(100_000, _loop(100_000, "")),
+    "loops over a kept range": "{% set r = range(100000) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}",
     "loops that write": _loop(100_000, _loop(100_000, "text")),
     "loops in a captured block": "{% set q %}" + _loop(100_000, _loop(100_000, "text")) + "{% endset %}",
     "loop over filtered loops": "{% for x in range(100000) if range(100000)|select('eq', 1)|list %}{% endfor %}",
@@ -48,6 +49,10 @@ ENDLESS = {
     "shared by varargs": "{% macro m() %}{% set ns.t = varargs %}{% endmacro %}"
     + _doubling("{{ m(ns.t, ns.t) }}")
     + "{{ {ns.t: 1} }}",
+    "shared by kwargs": "{% macro m(n) %}{% set n.t = kwargs %}{% endmacro %}"
+    + "{% set a = namespace(t=1) %}{% set b = namespace(t=1) %}"
+    + _loop(64, "{{ m(a, _x=a.t, _y=a.t) }}{{ m(b, _x=b.t, _y=b.t) }}")
+    + "{{ a.t == b.t }}",
     "shared lists compared": "{% set ns = namespace(a=1, b=1) %}"
     + _loop(64, "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}")
     + "{{ ns.a == ns.b }}",
@@ -67,14 +72,14 @@ ENDLESS = {
     "translate": _LONG + "{{ ns.s.translate({120: ns.s}) }}",
     "lipsum": "{{ lipsum(n=10**9) }}",
     "indent": "{{ 'a\\nb'|indent(10**9) }}",
-    "indent by text": _LONG + "{{ ('a\\n' * 100000)|indent(ns.s) }}",
+    "indent by text": _LONG + "{{ ('a\\n' * 4000)|indent(ns.s) }}",
     "JSON indent": "{{ [1]|tojson(indent=10**9) }}",
     "JSON separators": _LONG + "{{ ([1] * 1000)|tojson(separators=(ns.s, ns.s)) }}",
-    "replace": _LONG + "{{ ns.s.replace('x', ns.s) }}",
-    "replace filter": _LONG + "{{ ns.s|replace('', ns.s) }}",
-    "join many": _LONG + "{{ ns.s.join(range(100000)|map('string')) }}",
-    "join filter many": _LONG + "{{ range(100000)|join(ns.s) }}",
-    "join attribute": _LONG + "{{ ([ns] * 10000)|join(attribute='s') }}",
+    "replace": _LONG + "{{ ns.s[:4000].replace('x', ns.s) }}",
+    "replace filter": _LONG + "{{ ns.s[:4000]|replace('', ns.s) }}",
+    "join many": _LONG + "{{ ns.s.join(range(4000)|map('string')) }}",
+    "join filter many": _LONG + "{{ range(4000)|join(ns.s) }}",
+    "join attribute": _LONG + "{{ ([ns] * 4000)|join(attribute='s') }}",
     "search from the right": _LONG + "{{ ns.s.rfind('y' + ns.s[:250000]) }}",
     "strip": _LONG + "{{ ns.s.strip('y' * 250000 + 'x') }}",
     "trim": _LONG + "{{ ns.s|trim('y' * 250000 + 'x') }}",
@@ -90,6 +95,7 @@ ENDLESS = {
     "long date": "{{ strftime_now('%c' * 100000) }}",
     "straight comparisons": _LONG + "{% set l = [0] * 30000 %}" + "{% if l[1:] == l %}{% endif %}" * 3000,
     "straight output": _LONG + "{{ ns.s }}" * 5000,
+    "refusal in surrogates": "{{ raise_exception('\\ud800') }}",
     "surrogate": "{{ '\\ud800' }}",
 }
 

@@ -44,6 +44,10 @@ def test_other_content_than_expected_is_refused_and_progress_is_reported(synthet
 def test_what_is_no_model_is_refused(synthetic: Synthetic, tmp_path: Path) -> None:
     torn = tmp_path / "torn.gguf"
     torn.write_bytes(synthetic("llama").read_bytes()[:2000])
-    for path, error in (("https://example.org/m.gguf", ModelNotFoundError), (tmp_path / "none", ModelNotFoundError), (torn, ModelLoadError)):
+    for path, error in (
+        ("https://example.org/m.gguf", ModelNotFoundError),
+        (tmp_path / "none", ModelNotFoundError),
+        (torn, ModelLoadError),
+    ):
         with pytest.raises(error):
             llm.inspect(path)

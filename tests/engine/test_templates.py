@@ -519,9 +519,10 @@ def test_a_refusal_says_what_the_template_said_and_of_which_message(upstream: di
 def test_an_endless_template_is_stopped(name: str) -> None:
     compiled = template(ENDLESS[name])
     before = time.monotonic()
-    with pytest.raises(TemplateError):
+    with pytest.raises(TemplateError) as caught:
         compiled.render([user("q")], timeout=1.0)
     assert time.monotonic() - before < 4
+    assert str(caught.value).encode()
     assert template(CHATML).render([user("q")]).text.startswith("<|im_start|>")
 
 

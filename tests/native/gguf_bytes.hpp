@@ -85,7 +85,8 @@ public:
     }
 
     // n_bytes of data; the offset follows from the tensors before.
-    GgufBytes & tensor(const std::string & name, const std::vector<std::int64_t> & dims, std::uint32_t type, std::size_t n_bytes) {
+    GgufBytes & tensor(const std::string & name, const std::vector<std::int64_t> & dims, std::uint32_t type,
+                       std::size_t n_bytes) {
         tensors_.push_back({name, dims, type, n_bytes, 0});
         return *this;
     }
@@ -102,7 +103,8 @@ public:
     }
 
     [[nodiscard]] std::string header() const {
-        std::string out = "GGUF" + raw<std::uint32_t>(3) + raw<std::uint64_t>(tensors_.size()) + raw<std::uint64_t>(pairs_.size());
+        std::string out = "GGUF" + raw<std::uint32_t>(3);
+        out += raw<std::uint64_t>(tensors_.size()) + raw<std::uint64_t>(pairs_.size());
         for (const Pair & pair : pairs_) {
             out += sized(pair.key) + pair.value;
         }
@@ -154,7 +156,8 @@ inline GgufBytes tiny_llama() {
     gguf.number("llama.context_length", 64).number("llama.embedding_length", 8).number("llama.block_count", 1);
     gguf.number("llama.feed_forward_length", 16).number("llama.attention.head_count", 2);
     gguf.number("llama.attention.head_count_kv", 1).real("llama.attention.layer_norm_rms_epsilon", 1e-5F);
-    gguf.text("tokenizer.ggml.model", "llama").number("tokenizer.ggml.bos_token_id", 1).number("tokenizer.ggml.eos_token_id", 2);
+    gguf.text("tokenizer.ggml.model", "llama");
+    gguf.number("tokenizer.ggml.bos_token_id", 1).number("tokenizer.ggml.eos_token_id", 2);
     std::vector<std::string> tokens;
     std::vector<std::string> scores;
     std::vector<std::string> types;
@@ -168,7 +171,8 @@ inline GgufBytes tiny_llama() {
     gguf.floats("token_embd.weight", {8, 12}).floats("output_norm.weight", {8});
     gguf.floats("blk.0.attn_norm.weight", {8}).floats("blk.0.attn_q.weight", {8, 8}).floats("blk.0.attn_k.weight", {8, 4});
     gguf.floats("blk.0.attn_v.weight", {8, 4}).floats("blk.0.attn_output.weight", {8, 8}).floats("blk.0.ffn_norm.weight", {8});
-    gguf.floats("blk.0.ffn_gate.weight", {8, 16}).floats("blk.0.ffn_up.weight", {8, 16}).floats("blk.0.ffn_down.weight", {16, 8});
+    gguf.floats("blk.0.ffn_gate.weight", {8, 16}).floats("blk.0.ffn_up.weight", {8, 16});
+    gguf.floats("blk.0.ffn_down.weight", {16, 8});
     return gguf;
 }
 

@@ -209,7 +209,7 @@ ANER_CASE("L4 L9", what_is_no_file_is_refused_at_once) {
 ANER_CASE("L5 L9", a_split_model_is_read_from_its_first_file_in_order) {
     const Folder folder;
     const std::string first = folder.write("m-00001-of-00003.gguf", split(0, 3, 3, "a"));
-    CHECK(says(read_model_headers(first).error().message(), "m-00002-of-00003.gguf' beside it (split 2 of 3), which is missing"));
+    CHECK(says(read_model_headers(first).error().message(), "m-00002-of-00003.gguf' beside it (split 2 of 3)"));
     const std::string second = folder.write("m-00002-of-00003.gguf", split(1, 3, 3, "b"));
     folder.write("m-00003-of-00003.gguf", split(2, 3, 3, "c"));
     const Result<std::vector<GgufHeader>> splits = read_model_headers(first);

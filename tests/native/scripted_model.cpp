@@ -1,7 +1,7 @@
 #include "scripted_model.hpp"
 
 #include <algorithm>
-#include <atomic>
+#include <exception>
 #include <limits>
 #include <new>
 
@@ -177,6 +177,9 @@ Error ScriptedDecoder::decode(const Batch & batch) noexcept try {
     return evaluate(batch, call);
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
+} catch (const std::exception & error) {  // what the script itself threw
+    script_->violation(error.what());
+    return Error{ErrorCode::engine, "the script failed"};
 }
 
 Error ScriptedDecoder::evaluate(const Batch & batch, int call) {

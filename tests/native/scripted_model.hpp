@@ -6,6 +6,7 @@
 
 #include "model.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>

@@ -44,13 +44,12 @@ class Size:
 
 def set_value(writer: GGUFWriter, key: str, value: Any, kind: GGUFValueType | None = None) -> None:
     """Set a metadata value, in place of the one there; ``kind`` is its type (of each element, for a list)."""
-    for shard in writer.kv_data:
-        shard.pop(key, None)
-    if isinstance(value, list):
-        writer.add_key_value(key, value, GGUFValueType.ARRAY, kind or GGUFValueType.get_type(value[0]))
-        return
+    remove_value(writer, key)
     default = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
-    writer.add_key_value(key, value, kind or default)
+    if default == GGUFValueType.ARRAY:
+        writer.add_key_value(key, value, default, kind or GGUFValueType.get_type(value[0]))
+    else:
+        writer.add_key_value(key, value, kind or default)
 
 
 def remove_value(writer: GGUFWriter, key: str) -> None:
@@ -223,7 +222,9 @@ def gemma3(path: Path, *, window: int = 32, **options: Any) -> Path:
     return transformer(path, "gemma3", window=window, **{"size": Size(n_layer=4), **options})
 
 
-def mamba(path: Path, *, vocabulary: Vocabulary = "spm", seed: int = 3, edit: Edit | None = None) -> Path:
+def mamba(
+    path: Path, *, vocabulary: Vocabulary = "spm", chat_template: str | None = None, seed: int = 3, edit: Edit | None = None
+) -> Path:
     """Write a recurrent model: no layer attends."""
     s = Size(n_embd=64)
     n_inner, n_state, n_conv, n_rank = 2 * s.n_embd, 16, 4, 4
@@ -231,9 +232,8 @@ def mamba(path: Path, *, vocabulary: Vocabulary = "spm", seed: int = 3, edit: Ed
     _base(file, s, attention=False)
     file.settings(attention__head_count=0, feed_forward_length=0)
     file.settings(ssm__conv_kernel=n_conv, ssm__inner_size=n_inner, ssm__state_size=n_state, ssm__time_step_rank=n_rank)
-    _ends(file, s, file.vocabulary(vocabulary, None), tied=False)
-    for i in range(s.n_layer):
-        layer = f"blk.{i}."
+    _ends(file, s, file.vocabulary(vocabulary, chat_template), tied=False)
+    for layer in (f"blk.{i}." for i in range(s.n_layer)):
         file.vector(f"{layer}attn_norm.weight", s.n_embd)
         file.matrix(f"{layer}ssm_in.weight", s.n_embd, 2 * n_inner)
         file.matrix(f"{layer}ssm_conv1d.weight", n_conv, n_inner)
@@ -248,7 +248,9 @@ def mamba(path: Path, *, vocabulary: Vocabulary = "spm", seed: int = 3, edit: Ed
     return file.write(edit)
 
 
-def lfm2(path: Path, *, vocabulary: Vocabulary = "spm", seed: int = 4, edit: Edit | None = None) -> Path:
+def lfm2(
+    path: Path, *, vocabulary: Vocabulary = "spm", chat_template: str | None = None, seed: int = 4, edit: Edit | None = None
+) -> Path:
     """Write a hybrid model: short convolutions with a state in the even layers, attention in the odd ones."""
     s = Size(n_layer=4)
     n_conv = 3
@@ -256,7 +258,7 @@ def lfm2(path: Path, *, vocabulary: Vocabulary = "spm", seed: int = 4, edit: Edi
     _base(file, s)
     set_value(file.writer, "lfm2.attention.head_count_kv", [0, s.n_kv] * (s.n_layer // 2), GGUFValueType.INT32)
     file.settings(shortconv__l_cache=n_conv)
-    _ends(file, s, file.vocabulary(vocabulary, None), tied=False, output_norm="token_embd_norm.weight")
+    _ends(file, s, file.vocabulary(vocabulary, chat_template), tied=False, output_norm="token_embd_norm.weight")
     for i in range(s.n_layer):
         layer = f"blk.{i}."
         for norm in ("attn_norm", "ffn_norm"):

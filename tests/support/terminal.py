@@ -15,12 +15,13 @@ from typing import IO
 
 # Makes the terminal on stdin the controlling one, so that its Ctrl-C is a signal, and becomes the program.
 _LAUNCHER = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
 
 
 class Terminal:
-    """``python *arguments`` at a terminal. ``stdout``: a file to write it to instead; stdin and stderr are always the terminal."""
+    """``python *arguments`` at a terminal; ``stdout``: a file for that stream alone."""
 
     def __init__(self, arguments: Sequence[str], *, stdout: IO[bytes] | None = None, cwd: Path | None = None) -> None:
         self._ours, theirs = pty.openpty()
@@ -43,6 +44,12 @@ class Terminal:
             assert self._read(deadline), f"{text!r} did not come; what came: {self.seen!r}"
         before, _, self.seen = self.seen.partition(text)
         return before + text
+
+    def wait_for_more(self, n_characters: int, timeout: float = 60) -> None:
+        """Read until so many characters have come after what was waited for last."""
+        deadline = time.monotonic() + timeout
+        while len(self.seen) < n_characters:
+            assert self._read(deadline), f"no more came than {self.seen!r}"
 
     def finish(self, timeout: float = 60) -> int:
         """Read to the end; returns the exit status."""

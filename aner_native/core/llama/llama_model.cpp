@@ -116,10 +116,6 @@ Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSetting
     if (Error error = check_private_weights(admitted, settings.mapped); error.failed()) {
         return error;
     }
-    if (settings.reproducible && settings.device != "auto" && settings.device != "cpu") {
-        return Error{ErrorCode::unsupported_combination, "reproducible=True needs the CPU's reference kernels, and device is '" +
-                                                             settings.device + "': use 'cpu' or 'auto'"};
-    }
     const std::int64_t kv_bytes = settings.context * kv_bytes_per_position(admitted.facts, settings.kv_type);
     Result<ChosenDevice> device = choose_device(settings.reproducible ? "cpu" : settings.device,
                                                 static_cast<std::int64_t>(admitted.facts.tensor_bytes) + kv_bytes);

@@ -76,6 +76,9 @@ Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool
             } else {
                 append(text, parse_control, tokens);
             }
+        } catch (const std::out_of_range &) {  // how the engine's table of tokens answers
+            failure = Error{ErrorCode::invalid_request, "the text has a character that this model's vocabulary cannot spell: it "
+                                                        "has no token for one of the bytes"};
         } catch (const std::exception & error) {
             failure = Error{ErrorCode::engine, std::string("the engine could not tokenize the text: ") + error.what()};
         }

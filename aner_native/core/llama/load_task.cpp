@@ -1,5 +1,7 @@
 #include "load_task.hpp"
 
+#include "backend.hpp"
+
 #include <chrono>
 #include <exception>
 
@@ -36,6 +38,12 @@ void LoadTask::start_admission() noexcept {
     run([this]() noexcept -> Error {
         if (Error error = validate(settings_); error.failed()) {
             return error;
+        }
+        // Before the content is digested: a device that is not there is told at once. Its memory is looked at when the size is known.
+        if (!settings_.reproducible) {
+            if (const Result<ChosenDevice> device = choose_device(settings_.device, 0); device.failed()) {
+                return device.error();
+            }
         }
         return admit_model_file(path_, settings_.expected_sha256, progress_).into(admitted_);
     });

@@ -12,7 +12,9 @@ import typer
 from aner.cli._output import measured, print_figures, print_json, progress_bar, size
 from aner.cli._parameters import AsJson, LoadOptions, ModelPath, with_groups
 
-_NAMED_TYPE = re.compile(r"(?<![A-Z0-9])((?:IQ|TQ|Q)\d_[A-Z0-9]+|BF16|FP?16|FP?32|MXFP4)(?![A-Z0-9])", re.IGNORECASE)
+_NAMED_TYPE = re.compile(
+    r"(?<![A-Z0-9])(((?:IQ|TQ|Q)\d_[A-Z0-9]+|BF16|FP?16|FP?32|MXFP4)(?:_(?:S|M|L|XL))?)(?![A-Z0-9])", re.IGNORECASE
+)
 _MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "FP16": "F16", "FP32": "F32"}
 _TEMPLATE_LINES, _TEMPLATE_WIDTH = 4, 100
 
@@ -72,12 +74,13 @@ def disagreement(file_name: str, types: Mapping[str, Mapping[str, int]]) -> str 
     total = sum(use["bytes"] for use in types.values())
     if not found or total == 0:
         return None
-    named = _MIXTURES.get(found[-1].upper(), found[-1].upper())
+    label, base = (text.upper() for text in found[-1])
+    named = _MIXTURES.get(base, base)
     share = {name.upper(): use["bytes"] / total for name, use in types.items()}
     if share.get(named, 0.0) >= 0.5:
         return None
     most = max(share, key=lambda name: share[name])
-    says = f"the file's name says {found[-1].upper()}"
+    says = f"the file's name says {label}"
     return f"{says}, but of the bytes {share.get(named, 0.0):.0%} are {named} and {share[most]:.0%} are {most}"
 
 

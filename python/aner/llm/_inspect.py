@@ -8,7 +8,7 @@ import aner_native
 
 from aner._logging import flush_engine_log
 from aner.llm._figures import Figures
-from aner.llm._load import Progress, _local_path
+from aner.llm._load import Progress, check_progress, local_path, sha256_digits
 
 __all__ = ["inspect"]
 
@@ -24,12 +24,13 @@ def inspect(path: str | os.PathLike[str], *, expected_sha256: str | None = None,
 
     Raises ModelNotFoundError, ModelLoadError, FingerprintMismatchError, OutOfMemoryError.
     """
-    native_path = _local_path(path)
+    native_path = local_path(path)
+    check_progress(progress)
     try:
         # The settings matter to a load only; the admission reads the file.
         task = aner_native.LoadTask(
             native_path, context=512, device=b"cpu", kv_cache_type=b"f16", flash_attention=b"auto",
-            reproducible=False, mapped=True, expected_sha256=(expected_sha256 or "").encode("utf-8", "replace"),
+            reproducible=False, mapped=True, expected_sha256=sha256_digits(expected_sha256),
         )  # fmt: skip
         facts = task.admit(progress)
     finally:

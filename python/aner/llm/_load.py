@@ -48,7 +48,7 @@ def load(
     Raises ModelNotFoundError, ModelLoadError, FingerprintMismatchError, DeviceUnavailableError, ConfigurationError,
     OutOfMemoryError, TemplateError.
     """
-    native_path = _local_path(path)
+    native_path = local_path(path)
     for name, flag in (("reproducible", reproducible), ("mapped", mapped)):
         if not isinstance(flag, bool):
             raise ConfigurationError(f"{name} must be True or False, it is {flag!r:.100}")
@@ -59,15 +59,18 @@ def load(
         if not isinstance(value, str):
             raise ConfigurationError(f"{name} must be a str, it is {value!r:.100}")
         texts[name] = value.encode("utf-8", "replace")
-    if expected_sha256 is not None and not isinstance(expected_sha256, str):
-        raise ConfigurationError(f"expected_sha256 must be a str of 64 hexadecimal digits, it is {expected_sha256!r:.100}")
+    if chat_template is not None and not isinstance(chat_template, str):
+        raise ConfigurationError(f"chat_template must be a str, it is {chat_template!r:.100}")
+    if template_args is not None and not (isinstance(template_args, Mapping) and all(isinstance(k, str) for k in template_args)):
+        raise ConfigurationError(f"template_args must be a mapping of str to values, it is {template_args!r:.100}")
+    check_progress(progress)
     try:
         task = aner_native.LoadTask(
             native_path,
             context=context,
             reproducible=reproducible,
             mapped=mapped,
-            expected_sha256=(expected_sha256 or "").encode("utf-8", "replace"),
+            expected_sha256=sha256_digits(expected_sha256),
             **texts,
         )
         facts = task.admit(progress)
@@ -84,7 +87,19 @@ def load(
     return Model(lease, chat_template=chat_template, template_args=template_args)
 
 
-def _local_path(path: str | os.PathLike[str]) -> bytes:
+def check_progress(progress: object) -> None:
+    if progress is not None and not callable(progress):
+        raise ConfigurationError(f"progress must be callable, it is {progress!r:.100}")
+
+
+def sha256_digits(expected: str | None) -> bytes:
+    """What the core takes, for which no bytes mean any content; an empty text is not that."""
+    if expected is not None and not (isinstance(expected, str) and expected):
+        raise ConfigurationError(f"expected_sha256 must be 64 hexadecimal digits, it is {expected!r:.100}")
+    return (expected or "").encode("utf-8", "replace")
+
+
+def local_path(path: str | os.PathLike[str]) -> bytes:
     try:
         text = os.fspath(path)
     except TypeError:

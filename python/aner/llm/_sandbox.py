@@ -208,16 +208,15 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         formatter = _EscapeFormatter(self, escape=text.escape) if isinstance(text, Markup) else _Formatter(self)
 
         def formatted(*args: Any, **kwargs: Any) -> str:
-            given = (tuple[Any, ...](), args[0]) if takes_mapping else (args, kwargs)
-            whole: str = type(text)(formatter.vformat(text, *given))
-            return whole
+            whole = formatter.vformat(text, (), args[0]) if takes_mapping else formatter.vformat(text, args, kwargs)
+            return str(whole) if type(text) is str else Markup(whole)
 
         return formatted
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         meter = self.meter
         meter.charge()
-        given = [*args, *(value for name, value in kwargs.items() if not name.startswith("_"))]
+        given = [*args, *(value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars"))]
         meter.require(sum(meter.measure(value)[0] for value in given))
         text = getattr(obj, "__self__", None)
         if isinstance(text, str):

@@ -4,10 +4,11 @@
 a control token (``<|im_end|>`` in a message), the rendered prompt says so, and the tokenizer takes that span as plain text.
 
 The marks stand inside the spelled token while the template runs, so that no slice, split or concatenation can put a real
-one together. A template that looks for such a token in content (``'</think>' in content``) therefore does not find it.
-Assistant messages are the exception, since templates take their own earlier output apart: there the tokens that the
-template searches for are left alone, the end-of-sequence token and other turn marks are not. Assistant text is marked
-otherwise, because a user can make the model say ``<|im_end|>`` and have it come back with the next request.
+one together; only text that becomes a token when the template removes something from its middle is not seen. A template
+that looks for such a token in content (``'</think>' in content``) therefore does not find it. Assistant messages are the
+exception, since templates take their own earlier output apart: there the tokens that the template searches for are left
+alone, but never BOS or EOS. All else in assistant text is marked, because a user can make the model say ``<|im_end|>`` and
+have it come back with the next request.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from aner.llm._sandbox_values import Refusal
 MAX_SOURCE = 1 << 17  # characters; the longest template in wide use has 17 thousand
 TIMEOUT = 5.0  # seconds a render may take
 _MAX_REASON = 1000  # characters of what a template said
+_MAX_ROLES = 32  # remembered: a client may make up any number
 _REASONING = ("reasoning_content", "thinking", "reasoning")  # the reference implementation takes one for the other
 _SEARCHES = frozenset(
     {"count", "endswith", "find", "index", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind"}
@@ -74,7 +76,6 @@ class ChatTemplate:
         except Exception as error:
             raise TemplateError(f"the chat template does not compile: {type(error).__name__}: {error}") from None
         self.source = source
-        self.bos_token = bos_token
         self._specials = {"bos_token": bos_token, "eos_token": eos_token, **special_texts}
         self._specials = {name: text for name, text in self._specials.items() if text}
         self._tokens = ControlTokens(control_tokens)
@@ -131,9 +132,12 @@ class ChatTemplate:
         role, content = message["role"], message["content"]
         if isinstance(content, str):
             return content
-        if role not in self._takes_parts:
-            self._takes_parts[role] = self._writes_parts(role)
-        return content if self._takes_parts[role] else "".join(part["text"] for part in content)
+        takes_parts = self._takes_parts.get(role)
+        if takes_parts is None:
+            takes_parts = self._writes_parts(role)
+            if len(self._takes_parts) < _MAX_ROLES:
+                self._takes_parts[role] = takes_parts
+        return content if takes_parts else "".join(part["text"] for part in content)
 
     def _writes_parts(self, role: str) -> bool:
         """Whether the template writes the text of each part of a list, and nothing else of it."""
@@ -168,10 +172,10 @@ class ChatTemplate:
         cleaned: Callable[[str], str],
     ) -> TemplateError:
         if isinstance(error, LimitError | MemoryError):
-            return TemplateError(f"the chat template was stopped: {error or 'it ran out of memory'}")
+            return TemplateError(f"the chat template was stopped: {str(error) or 'it ran out of memory'}")
         index = self._at_fault(messages, variables, error, deadline)
         subject = "the messages" if index is None else f"messages[{index}]"
-        said = cleaned(str(error))[:_MAX_REASON]
+        said = cleaned(str(error))[:_MAX_REASON].encode(errors="backslashreplace").decode()
         if isinstance(error, Refusal):
             return TemplateError(f"the chat template refuses {subject}: {said}")
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
