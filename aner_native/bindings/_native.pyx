@@ -317,6 +317,23 @@ cdef class NativeLease:
         check(error)
         return wrap_lease(derived)
 
+    def with_adapter(self, bytes path not None, float scale):
+        """A lease with one more LoRA adapter and a fresh pool."""
+        cdef core.LeaseHandle source = self.lease
+        cdef core.LeaseHandle derived
+        cdef string native_path = path
+        cdef core.Error error
+        with nogil:
+            error = source.get().with_adapter(native_path, scale).into(derived)
+        check(error)
+        return wrap_lease(derived)
+
+    def adapters(self):
+        """The effective adapters, in order."""
+        cdef vector[core.EffectiveAdapter] all = self.lease.get().adapters()
+        return [{"path": text_of(one.adapter.get().path()), "fingerprint": text_of(one.adapter.get().fingerprint()),
+                 "scale": one.scale} for one in all]
+
     def session(self):
         """A conversation with a context of its own."""
         cdef core.LeaseHandle source = self.lease

@@ -255,6 +255,15 @@ cdef extern from "context_pool.hpp" namespace "aner" nogil:
         const MemoryUse & memory() noexcept
 
 
+cdef extern from "adapter.hpp" namespace "aner" nogil:
+    cdef cppclass Adapter:
+        const string & path() noexcept
+        const string & fingerprint() noexcept
+    cdef cppclass EffectiveAdapter:
+        shared_ptr[const Adapter] adapter
+        float scale
+
+
 cdef extern from "session.hpp" namespace "aner" nogil:
     cdef cppclass Session:
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
@@ -265,7 +274,9 @@ cdef extern from "session.hpp" namespace "aner" nogil:
 cdef extern from "lease.hpp" namespace "aner" nogil:
     cdef cppclass Lease:
         Result[shared_ptr[const Lease]] with_optimizer(const OptimizerSettings & settings) noexcept
+        Result[shared_ptr[const Lease]] with_adapter(const string & path, float scale) noexcept
         Result[shared_ptr[Session]] session() noexcept
+        const vector[EffectiveAdapter] & adapters() noexcept
         Result[shared_ptr[const Lease]] with_context_pool(int32_t max_idle) noexcept
         Result[shared_ptr[const Lease]] native_stateless() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept

@@ -3,6 +3,7 @@
 #include "direct_generation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 namespace aner {
@@ -35,11 +36,12 @@ Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
     Profile profile;
     const std::int32_t context = model->info().settings.context;
     profile.optimizer.prefix_cache_tokens = std::min(profile.optimizer.prefix_cache_tokens, context);
-    return make(std::move(model), profile);
+    return make(std::move(model), profile, {});
 }
 
-Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noexcept try {
-    const ContextSettings settings = resolve(model->info().settings, profile.optimizer);
+Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile, const EffectiveAdapters & adapters) noexcept try {
+    ContextSettings settings = resolve(model->info().settings, profile.optimizer);
+    settings.adapters = adapters;
     const RetentionPolicy policy{profile.max_idle_contexts, profile.optimizer.prefix_cache_entries,
                                  profile.optimizer.prefix_cache_tokens};
     auto pool = std::make_shared<ContextPool>(model, settings, policy);
@@ -64,7 +66,30 @@ Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) co
     Profile profile;
     profile.optimizer = settings;
     profile.max_idle_contexts = std::max(limits::default_idle_contexts, settings.prefix_cache_entries);
-    return make(model_, profile);
+    return make(model_, profile, adapters());
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Result<LeaseHandle> Lease::with_adapter(const std::string & path, float scale) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
+    if (!std::isfinite(scale) || scale == 0) {
+        return Error{ErrorCode::configuration, "scale is " + std::to_string(scale) + ": it must be a finite number other than 0, with "
+                                               "which the adapter would do nothing"};
+    }
+    EffectiveAdapters all = adapters();
+    if (all.size() == limits::max_adapters) {
+        return Error{ErrorCode::configuration, "this lease has " + std::to_string(all.size()) + " adapters already, which is the most"};
+    }
+    EffectiveAdapter added;
+    added.scale = scale;
+    if (Error error = model_->load_adapter(path).into(added.adapter); error.failed()) {
+        return error;
+    }
+    all.push_back(std::move(added));
+    return make(model_, profile_, all);
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
 }
@@ -79,7 +104,7 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     }
     Profile profile = profile_;
     profile.max_idle_contexts = max_idle;
-    return make(model_, profile);
+    return make(model_, profile, adapters());
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
 }

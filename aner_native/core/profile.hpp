@@ -1,6 +1,7 @@
 // What a lease is configured with. Values, never changed after they are made.
 #pragma once
 
+#include "adapter.hpp"
 #include "errors.hpp"
 #include "limits.hpp"
 
@@ -52,6 +53,7 @@ struct ContextSettings {
     KvType kv_type = KvType::f16;
     FlashAttention flash_attention = FlashAttention::automatic;
     bool reproducible = false;
+    EffectiveAdapters adapters;
     bool full_window = false;  // sliding-window layers keep every position, so that any cut can be trimmed to
 };
 

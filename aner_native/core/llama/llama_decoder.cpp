@@ -73,12 +73,14 @@ Error engine_failure(const char * what, const std::string & detail) noexcept {
 }  // namespace
 
 Result<std::unique_ptr<Decoder>> LlamaDecoder::make(std::shared_ptr<const void> keep_alive, const ContextTarget & target,
-                                                    const ContextSettings & settings) noexcept {
-    std::unique_ptr<LlamaDecoder> decoder(new LlamaDecoder(std::move(keep_alive), target, settings));
+                                                    const ContextSettings & settings, std::vector<AppliedAdapter> adapters) noexcept try {
+    std::unique_ptr<LlamaDecoder> decoder(new LlamaDecoder(std::move(keep_alive), target, settings, std::move(adapters)));
     if (Error error = decoder->open(); error.failed()) {
         return error;
     }
     return std::unique_ptr<Decoder>(std::move(decoder));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 LlamaDecoder::~LlamaDecoder() {
@@ -118,6 +120,9 @@ Error LlamaDecoder::open() noexcept {
         if (settings_.reproducible) {
             engine_private::use_reference_kernels(*context_);
         }
+        if (Error error = apply_adapters(); error.failed()) {
+            return error;
+        }
         batch_.reset(llama_batch_ext_init(context_.get()));
     } catch (const std::bad_alloc &) {
         return Error{ErrorCode::out_of_memory, "not enough memory for a context of " + std::to_string(positions) + " positions"};
@@ -125,6 +130,19 @@ Error LlamaDecoder::open() noexcept {
         return engine_failure("the engine could not make a context", error.what());
     }
     return read_back();
+}
+
+Error LlamaDecoder::apply_adapters() {
+    std::vector<llama_adapter_lora *> adapters;
+    std::vector<float> scales;
+    for (const AppliedAdapter & one : adapters_) {
+        adapters.push_back(one.adapter);
+        scales.push_back(one.scale);
+    }
+    if (adapters.empty() || llama_set_adapters_lora(context_.get(), adapters.data(), adapters.size(), scales.data()) == 0) {
+        return {};
+    }
+    return engine_failure("the engine did not take the adapters", {});
 }
 
 // The engine changes some settings silently: what it made must be what was asked, or it is an error.

@@ -8,6 +8,7 @@
 #include "llama_handles.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace aner {
 
@@ -19,11 +20,16 @@ struct ContextTarget {
     std::int64_t kv_bytes_per_position;
 };
 
+struct AppliedAdapter {
+    llama_adapter_lora * adapter;
+    float scale;
+};
+
 class LlamaDecoder final : public Decoder {
 public:
     // Errors: out_of_memory (would not fit, or allocation failed), unsupported_combination, device_unavailable, engine.
     static Result<std::unique_ptr<Decoder>> make(std::shared_ptr<const void> keep_alive, const ContextTarget & target,
-                                                 const ContextSettings & settings) noexcept;
+                                                 const ContextSettings & settings, std::vector<AppliedAdapter> adapters) noexcept;
     ~LlamaDecoder() override;
 
     Error decode(const Batch & batch) noexcept override;
@@ -37,10 +43,12 @@ public:
     [[nodiscard]] MemoryUse memory() const noexcept override;
 
 private:
-    LlamaDecoder(std::shared_ptr<const void> keep_alive, const ContextTarget & target, const ContextSettings & settings) noexcept
-        : keep_alive_(std::move(keep_alive)), target_(target), settings_(settings) {}
+    LlamaDecoder(std::shared_ptr<const void> keep_alive, const ContextTarget & target, const ContextSettings & settings,
+                 std::vector<AppliedAdapter> adapters)
+        : keep_alive_(std::move(keep_alive)), target_(target), settings_(settings), adapters_(std::move(adapters)) {}
 
     Error open() noexcept;
+    Error apply_adapters();
     Error read_back() noexcept;
     Error check_rows(const Batch & batch) const noexcept;
     Error fill(const Batch & batch) noexcept;
@@ -48,7 +56,8 @@ private:
 
     const std::shared_ptr<const void> keep_alive_;  // the model
     const ContextTarget target_;
-    const ContextSettings settings_;
+    const ContextSettings settings_;  // holds the adapters' handles
+    const std::vector<AppliedAdapter> adapters_;
     std::shared_ptr<ComputePool> pool_;
     LlamaContextPtr context_;
     LlamaBatchPtr batch_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
@@ -12,6 +13,7 @@ from aner._logging import flush_engine_log
 from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
 from aner.llm._figures import Figures
 from aner.llm._options import native_options, token_ids, utf8
+from aner.llm._paths import local_path
 from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings, optimizer_profile
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
@@ -150,6 +152,19 @@ class Model:
         finally:
             flush_engine_log()
 
+    def with_adapter(self, path: str | os.PathLike[str], scale: float = 1.0) -> Model:
+        """A lease with one more LoRA adapter (GGUF), applied with ``scale``; at most four. Everything else as in this lease.
+
+        Raises AdapterError when the adapter is damaged, belongs to another base, or would not be applied whole.
+        """
+        native = self._require()
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+            raise ConfigurationError(f"scale must be a number, it is {scale!r:.100}")
+        try:
+            return Model(native.with_adapter(local_path(path), float(scale)), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
     def with_context_pool(self, max_idle: int) -> Model:
         """A lease like this one with a fresh pool that keeps at most ``max_idle`` (0..4) idle contexts."""
         if isinstance(max_idle, bool) or not isinstance(max_idle, int) or abs(max_idle) >= 2**31:
@@ -181,6 +196,10 @@ class Model:
     def fingerprint(self) -> str:
         """SHA-256 of the model's content, in hexadecimal; derived leases keep it."""
         return str(self._require().info()["fingerprint"])
+
+    def adapters(self) -> list[Figures]:
+        """The effective adapters in order: path, fingerprint (SHA-256 of the content) and scale."""
+        return [Figures(one) for one in self._require().adapters()]
 
     def profile(self) -> Profile:
         """The frozen settings of this lease."""
@@ -235,7 +254,7 @@ class Model:
             return profile["prefix_cache_entries" if operation == "prefix_reuse" else "speculative_tokens"] > 0
         if operation == "session":
             return self._prompter.has_template
-        return operation in {"generate", "stream", "context_pool", "optimizer"}
+        return operation in {"generate", "stream", "context_pool", "optimizer", "adapter"}
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------
 

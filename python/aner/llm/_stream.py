@@ -46,8 +46,11 @@ class Stream:
         try:
             while (piece := self._next_piece()) is not None:
                 yield piece
-        finally:
+        except BusyError:  # another thread is reading: the request is that thread's
+            raise
+        except BaseException:
             self.cancel()
+            raise
 
     def __next__(self) -> str:
         piece = self._next_piece()
