@@ -23,7 +23,8 @@ class OptimizerProfile:
     """The seven settings of ``with_optimizer``, each with its default.
 
     threads, prefill_threads: compute threads for calls of one row and of several; 0: chosen from the CPUs this process may use.
-    batch_tokens, micro_batch_tokens: rows of a target call and of one graph, 1..65536; a smaller context leaves fewer in effect.
+    batch_tokens: rows of a target call, 1..65536; a smaller context leaves fewer in effect.
+    micro_batch_tokens: rows of one graph, 1..batch_tokens. None: 512, or batch_tokens if less.
     prefix_cache_entries: prompts whose KV is retained, 0..4; 0: off.
     prefix_cache_tokens: prompt tokens retained of each, 1..context; enables nothing by itself. None: 2048, or the context if less.
     speculative_tokens: longest draft of prompt lookup, 0..32; 0: off. Greedy requests only.
@@ -32,7 +33,7 @@ class OptimizerProfile:
     threads: int = 0
     prefill_threads: int = 0
     batch_tokens: int = 512
-    micro_batch_tokens: int = 512
+    micro_batch_tokens: int | None = None
     prefix_cache_entries: int = 0
     prefix_cache_tokens: int | None = None
     speculative_tokens: int = 0
@@ -82,10 +83,12 @@ def optimizer_profile(given: tuple[Any, ...]) -> OptimizerProfile:
 
 def native_settings(profile: OptimizerProfile, context: int) -> tuple[int, ...]:
     """The seven numbers for the native core, whose business the ranges are. ConfigurationError for a wrong type."""
-    numbers = []
+    numbers: list[int] = []
     for name in SETTINGS:
         value = getattr(profile, name)
-        if name == "prefix_cache_tokens" and value is None:
+        if value is None and name == "micro_batch_tokens":
+            value = min(512, numbers[-1])
+        if value is None and name == "prefix_cache_tokens":
             value = min(2048, context)
         if isinstance(value, bool) or not hasattr(value, "__index__") or not -(2**31) <= value.__index__() < 2**31:
             raise ConfigurationError(f"{name} must be an integer, it is {value!r:.100}")
