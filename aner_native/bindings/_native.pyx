@@ -404,6 +404,31 @@ cdef class NativeSession:
             error = session.get().reset()
         check(error)
 
+    def save(self):
+        """``(token ids, KV bytes)`` of what is in memory; no bytes for no tokens."""
+        cdef shared_ptr[core.Session] session = self.session
+        cdef core.Snapshot snapshot
+        cdef core.Error error
+        with nogil:
+            error = session.get().save().into(snapshot)
+        check(error)
+        return list(snapshot.tokens), <bytes> snapshot.memory
+
+    def restore(self, list tokens not None, bytes memory not None):
+        """Take back what ``save`` gave, into a session that holds nothing yet."""
+        cdef shared_ptr[core.Session] session = self.session
+        cdef core.Snapshot snapshot
+        cdef core.Error error
+        snapshot.tokens = tokens
+        snapshot.memory = memory
+        with nogil:
+            error = session.get().restore(move(snapshot))
+        check(error)
+
+    def flash_attention(self):
+        """As resolved for this session's context; decides how V is laid out in a snapshot."""
+        return self.session.get().resolved().flash_attention
+
     def foreign(self):
         """True in a forked child of the process that made the session."""
         return self.session.get().foreign()

@@ -265,7 +265,13 @@ cdef extern from "adapter.hpp" namespace "aner" nogil:
 
 
 cdef extern from "session.hpp" namespace "aner" nogil:
+    cdef cppclass Snapshot "aner::Session::Snapshot":
+        vector[Token] tokens
+        string memory
     cdef cppclass Session:
+        Result[Snapshot] save() noexcept
+        Error restore(Snapshot snapshot) noexcept
+        const ResolvedContext & resolved() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
         Error reset() noexcept
         bool foreign() noexcept

@@ -145,4 +145,43 @@ Error Session::reset() noexcept {
     return usable_ ? Error{} : Error{ErrorCode::engine, "this session's context could not be cleared: make a new session"};
 }
 
+Result<Session::Snapshot> Session::save() noexcept try {
+    const Result<Admission> admission = admit();
+    if (admission.failed()) {
+        return admission.error();
+    }
+    Snapshot snapshot;
+    snapshot.tokens = tokens_;
+    if (!tokens_.empty()) {
+        if (Error error = decoder_->save(0).into(snapshot.memory); error.failed()) {
+            return error;
+        }
+    }
+    return snapshot;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Error Session::restore(Snapshot snapshot) noexcept try {
+    const Result<Admission> admission = admit();
+    if (admission.failed()) {
+        return admission.error();
+    }
+    const auto n = static_cast<std::int32_t>(snapshot.tokens.size());
+    const bool known = std::all_of(snapshot.tokens.begin(), snapshot.tokens.end(),
+                                   [this](Token token) { return model_->vocabulary().contains(token); });
+    if (!tokens_.empty() || n > settings_.context || !known) {
+        return Error{ErrorCode::invalid_request, "the snapshot's " + std::to_string(n) + " tokens do not fit this session"};
+    }
+    if (n > 0) {
+        if (Error error = decoder_->restore(0, snapshot.memory, n); error.failed()) {
+            return error;
+        }
+    }
+    tokens_ = std::move(snapshot.tokens);
+    return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
 }  // namespace aner

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace aner {
@@ -31,11 +32,20 @@ public:
     // Forgets everything. Errors: busy, forked, engine.
     Error reset() noexcept;
 
+    // What is in memory, and the same back into a session that holds nothing yet. Errors: busy, forked, engine, invalid_request.
+    struct Snapshot {
+        std::vector<Token> tokens;
+        std::string memory;
+    };
+    Result<Snapshot> save() noexcept;
+    Error restore(Snapshot snapshot) noexcept;
+
     Result<std::unique_ptr<ContextHold>> acquire(const std::vector<Token> & prompt, std::int32_t n_template,
                                                  Timings & timings) noexcept override;
 
     [[nodiscard]] const Model & model() const noexcept { return *model_; }
     [[nodiscard]] const ContextSettings & settings() const noexcept { return settings_; }
+    [[nodiscard]] const ResolvedContext & resolved() const noexcept { return decoder_->resolved(); }
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
     Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder) noexcept;

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aner import BusyError, CancelledError, ClosedError, ContextFullError, UnsupportedOperationError, llm
+from aner import BusyError, CancelledError, ClosedError, ContextFullError, SnapshotError, UnsupportedOperationError, llm
+from tests.support import gguf_files
 
 Synthetic = Callable[[str], Path]
 
@@ -119,3 +121,47 @@ def test_a_recurrent_model_holds_a_conversation_too(synthetic: Synthetic, tmp_pa
     with llm.load(synthetic("mamba"), context=256, reproducible=True, chat_template=template) as model:
         with model.session() as session:
             turns(model, session, ["hello", "again"], budget=6)
+
+
+@pytest.mark.contract("C1")
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_a_snapshot_goes_on_where_it_was_saved_and_foreign_or_damaged_ones_change_nothing(
+    synthetic: Synthetic, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "conversation.snapshot"
+    with llm.load(synthetic(name), context=256, reproducible=True) as model, model.session() as session:
+        session.generate("hello", max_tokens=6)
+        session.save(path)
+        with llm.restore_session(model, path) as restored:
+            assert restored.history() == session.history()
+            one, two = (each.generate("and on", max_tokens=10) for each in (session, restored))
+            assert one.token_ids() == two.token_ids()
+            assert one.timings()["cached_input_tokens"] == two.timings()["cached_input_tokens"] > 0
+        whole = path.read_bytes()
+        for damage in (whole[:-1], whole[:40], b"", whole[:100] + b"X" + whole[101:], whole.replace(b"snapshot 1", b"snapshot 2")):
+            (tmp_path / "damaged").write_bytes(damage)
+            with pytest.raises(SnapshotError):
+                llm.restore_session(model, tmp_path / "damaged")
+        other = model.with_adapter(gguf_files.lora(tmp_path / "a.gguf")) if name == "llama" else None
+        for foreign, reason in ((other, "adapters"), (llm.load(synthetic(name), context=128, reproducible=True), "context")):
+            if foreign is not None:
+                with pytest.raises(SnapshotError, match=reason):
+                    llm.restore_session(foreign, path)
+
+
+@pytest.mark.contract("C1", "E2")
+def test_memory_that_the_engine_does_not_take_is_refused(model: llm.Model, tmp_path: Path) -> None:
+    path = tmp_path / "conversation.snapshot"
+    with model.session() as session:
+        session.generate("hello", max_tokens=6)
+        session.save(path)
+        body = path.read_bytes()[:-32]
+        start = body.index(b"\n", 30) + 1
+        forged = body[:start] + body[start:-2000] + bytes(2000)  # a right digest over KV bytes that are zeroed or cut
+        for content in (forged, body[:start] + bytes(len(body) - start)):
+            path.write_bytes(content + hashlib.sha256(content).digest())
+            try:
+                llm.restore_session(model, path).close()
+            except SnapshotError:
+                pass
+        assert model.generate("hello", max_tokens=4).token_ids()

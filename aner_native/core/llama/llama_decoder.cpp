@@ -287,6 +287,53 @@ bool LlamaDecoder::remove_from(SequenceId id, Position first) noexcept {
     return is_sequence(id) && first >= 0 && llama_memory_seq_rm(llama_get_memory(context_.get()), id, first, -1);
 }
 
+Result<std::string> LlamaDecoder::save(SequenceId id) noexcept {
+    if (context_.get_deleter().guard.foreign()) {
+        return Error{ErrorCode::forked, "this context belongs to the parent process"};
+    }
+    const EngineCall call;
+    if (Error error = call.check(); error.failed()) {
+        return error;
+    }
+    try {
+        std::string bytes(is_sequence(id) ? llama_state_seq_get_size(context_.get(), id) : 0, '\0');
+        const std::size_t n = llama_state_seq_get_data(context_.get(), reinterpret_cast<std::uint8_t *>(bytes.data()), bytes.size(), id);
+        if (n == 0 || n != bytes.size()) {
+            return engine_failure("the engine could not save a sequence", std::to_string(n) + " of " + std::to_string(bytes.size()) + " bytes");
+        }
+        return bytes;
+    } catch (const std::bad_alloc &) {
+        return Error{ErrorCode::out_of_memory};
+    } catch (const std::exception & error) {
+        return engine_failure("the engine could not save a sequence", error.what());
+    }
+}
+
+Error LlamaDecoder::restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept {
+    if (context_.get_deleter().guard.foreign()) {
+        return Error{ErrorCode::forked, "this context belongs to the parent process"};
+    }
+    const EngineCall call;
+    if (Error error = call.check(); error.failed()) {
+        return error;
+    }
+    const std::uint64_t mark = LogRing::mark();
+    std::string reason;
+    try {
+        const std::size_t n = !is_sequence(id) ? 0
+                                               : llama_state_seq_set_data(context_.get(), reinterpret_cast<const std::uint8_t *>(bytes.data()),
+                                                                          bytes.size(), id);
+        if (n == bytes.size() && n > 0 && max_position(id) == n_positions - 1) {
+            return {};
+        }
+        reason = LogRing::errors_since(mark);
+    } catch (const std::exception & error) {
+        reason = error.what();
+    }
+    (void) clear();
+    return engine_failure("the engine could not restore a sequence", reason);
+}
+
 MemoryUse LlamaDecoder::memory() const noexcept {
     MemoryUse use;
     try {

@@ -39,6 +39,8 @@ public:
     [[nodiscard]] Position max_position(SequenceId id) const noexcept override;
     [[nodiscard]] Position window() const noexcept override { return target_.window; }
     bool remove_from(SequenceId id, Position first) noexcept override;
+    Result<std::string> save(SequenceId id) noexcept override;
+    Error restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept override;
     [[nodiscard]] const ResolvedContext & resolved() const noexcept override { return resolved_; }
     [[nodiscard]] MemoryUse memory() const noexcept override;
 

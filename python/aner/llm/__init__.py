@@ -3,6 +3,7 @@ file is without loading it."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from aner.llm._inspect import inspect
@@ -24,6 +25,7 @@ __all__ = [
     "TopLogprob",
     "inspect",
     "load",
+    "restore_session",
     "with_optimizer",
 ]
 
@@ -31,3 +33,17 @@ __all__ = [
 def with_optimizer(model: Model, *settings: Any, **named: Any) -> Model:
     """The same as ``model.with_optimizer(...)``."""
     return model.with_optimizer(*settings, **named)
+
+
+def restore_session(model: Model, path: str | os.PathLike[str]) -> Session:
+    """A new session of ``model`` that goes on where ``session.save(path)`` left off.
+
+    SnapshotError when the file is damaged or was made by another model, adapters, settings or engine; nothing is changed then.
+    """
+    session = model.session()
+    try:
+        session._restore(path)
+    except BaseException:
+        session.close()
+        raise
+    return session

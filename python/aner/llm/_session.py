@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
 import aner_native
 
 from aner._logging import flush_engine_log
-from aner.errors import ClosedError, ForkedProcessError, InvalidRequestError, UnsupportedOperationError
+from aner.errors import (
+    ClosedError,
+    EngineError,
+    ForkedProcessError,
+    InvalidRequestError,
+    SnapshotError,
+    UnsupportedOperationError,
+)
+from aner.llm import _snapshot
 from aner.llm._options import native_options
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
@@ -75,6 +85,24 @@ class Session:
     def history(self) -> list[dict[str, Any]]:
         """A copy of the messages so far, answers included."""
         return copy.deepcopy(self._history)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a snapshot that ``llm.restore_session`` takes back: history, tokens and KV, with the identity of all that made it.
+
+        Whole or not at all; BusyError during a turn, OSError as the system gives it.
+        """
+        lease, native = self._require()
+        tokens, memory = native.save()
+        _snapshot.write(Path(path), _snapshot.identity_of(lease, native), self._history, tokens, memory)
+
+    def _restore(self, path: str | os.PathLike[str]) -> None:
+        lease, native = self._require()
+        history, tokens, memory = _snapshot.read(Path(path), _snapshot.identity_of(lease, native))
+        try:
+            native.restore(tokens, memory)
+        except (EngineError, InvalidRequestError) as error:
+            raise SnapshotError(f"{path} is not a valid session snapshot: {error}") from None
+        self._history = history
 
     def reset(self) -> None:
         """Forget the conversation; the context stays, empty."""
