@@ -238,7 +238,8 @@ cdef class NativeLease:
     def load_summary(self):
         """Nanoseconds and bytes of the load; -1 for what was not needed."""
         cdef const core.LoadSummary * s = &self.lease.get().model().info().summary
-        return {"content_bytes": s.content_bytes, "digest_before_duration": s.digest_before,
+        return {"content_bytes": s.digest_before_bytes, "digest_before_bytes": s.digest_before_bytes,
+                "digest_after_bytes": s.digest_after_bytes, "digest_before_duration": s.digest_before,
                 "digest_after_duration": s.digest_after, "probe_duration": s.probe, "engine_load_duration": s.engine,
                 "total_duration": s.total}
 
@@ -256,12 +257,10 @@ cdef class NativeLease:
         cdef const core.ContextPool * pool = &self.lease.get().pool()
         cdef core.ResolvedContext r = pool.resolved()
         cdef core.MemoryUse m = pool.memory()
-        cdef const core.ModelInfo * info = &self.lease.get().model().info()
         return {"context": r.context, "cells": r.cells, "batch_tokens": r.batch_tokens,
                 "micro_batch_tokens": r.micro_batch_tokens, "threads": r.threads, "prefill_threads": r.prefill_threads,
                 "flash_attention": r.flash_attention, "unified_kv": r.unified_kv, "weights_bytes": m.weights,
-                "kv_bytes": m.kv, "compute_bytes": m.compute, "output_bytes": m.output,
-                "kv_payload_bytes": core.kv_bytes_per_position(info.facts, info.settings.kv_type) * info.settings.context,
+                "kv_bytes": m.kv, "compute_bytes": m.compute, "output_bytes": m.output, "kv_payload_bytes": m.kv_payload,
                 "idle_contexts": pool.n_idle(), "call_costs": list(pool.costs())[1:], "max_idle_contexts": pool.max_idle()}
 
     def vocabulary(self):

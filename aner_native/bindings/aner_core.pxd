@@ -72,6 +72,7 @@ cdef extern from "decoder.hpp" namespace "aner" nogil:
     cdef cppclass MemoryUse:
         int64_t weights
         int64_t kv
+        int64_t kv_payload
         int64_t compute
         int64_t output
     cdef cppclass ResolvedContext:
@@ -136,7 +137,8 @@ cdef extern from "model.hpp" namespace "aner" nogil:
         recurrent
         hybrid
     cdef cppclass LoadSummary:
-        int64_t content_bytes
+        int64_t digest_before_bytes
+        int64_t digest_after_bytes
         int64_t digest_before
         int64_t digest_after
         int64_t probe

@@ -32,7 +32,7 @@ constexpr Graph k_graphs[] = {
     {"granite", false, Rotation::whole_head, false, true, false, false},
     {"lfm2", true, Rotation::part_of_head, true, false, false, false},
     {"jamba", false, Rotation::none, true, false, true, false},
-    {"granitehybrid", false, Rotation::none, false, false, true, true},
+    {"granitehybrid", false, Rotation::part_of_head, false, false, true, true},
     {"falcon-h1", false, Rotation::part_of_head, false, true, false, true},
     {"mamba", true, Rotation::none, false, false, true, false},
     {"mamba2", false, Rotation::none, false, false, false, true},
@@ -53,7 +53,9 @@ public:
         : splits_(splits), header_(splits.front()), facts_(facts), graph_(graph) {}
 
     Error run() {
-        (void) (kv_heads_divide() && (graph_ == nullptr || (shapes() && state() && (facts_.is_recurrent || attention()))));
+        if ((facts_.is_recurrent || (kv_heads_divide() && rotation_fits())) && graph_ != nullptr) {
+            (void) (shapes() && state() && (facts_.is_recurrent || attention()));
+        }
         return std::move(error_);
     }
 
@@ -66,7 +68,7 @@ private:
     [[nodiscard]] std::string shown(const char * suffix) const { return header_.shown(header_.key(suffix)); }
 
     bool kv_heads_divide() {
-        for (std::size_t i = 0; i < facts_.n_head.size() && !facts_.is_recurrent; ++i) {
+        for (std::size_t i = 0; i < facts_.n_head.size(); ++i) {
             const std::int32_t n = facts_.n_head[i];
             const std::int32_t n_kv = facts_.n_head_kv[i];
             if (n > 0 && n_kv > 0 && n % n_kv != 0) {
@@ -75,6 +77,14 @@ private:
             }
         }
         return true;
+    }
+
+    // The engine asserts it only when it computes, so that trying out the graph would not show it.
+    bool rotation_fits() {
+        const std::int64_t rotated = header_.number("rope.dimension_count");
+        return (rotated % 2 == 0 && (rotated <= facts_.head_dim_k || facts_.head_dim_k == 0)) ||
+               fail(shown("rope.dimension_count") + ": it must be even and within the head size, " +
+                    std::to_string(facts_.head_dim_k));
     }
 
     bool shapes() { return shape("token_embd.weight", true) && shape("output.weight", false); }
@@ -110,6 +120,17 @@ private:
         if (graph_->grouped_state && (n_heads == 0 || n_groups == 0 || inner % n_heads != 0 || inner % n_groups != 0)) {
             return fail(shown("ssm.inner_size") + ": ssm.time_step_rank, " + std::to_string(n_heads) +
                         ", and ssm.group_count, " + std::to_string(n_groups) + ", must divide it");
+        }
+        return convolutions_have_bias();
+    }
+
+    // Optional for some architectures, and then followed as a null pointer.
+    bool convolutions_have_bias() {
+        for (std::int32_t i = 0; i < facts_.n_layer; ++i) {
+            const std::string convolution = "blk." + std::to_string(i) + ".ssm_conv1d.";
+            if (find_tensor(convolution + "weight") != nullptr && find_tensor(convolution + "bias") == nullptr) {
+                return fail("the tensor '" + convolution + "bias' is missing");
+            }
         }
         return true;
     }
@@ -153,8 +174,8 @@ private:
         if (k < 1 || k != v) {
             return fail(found + "keys and values must be of one size");
         }
-        if (graph_->rotation != Rotation::none && (rotated < 2 || rotated % 2 != 0 || rotated > k)) {
-            return fail(found + "it must be an even number from 2 to the head size");
+        if (graph_->rotation != Rotation::none && (rotated < 2 || rotated % 2 != 0)) {
+            return fail(found + "it must be an even number, at least 2");
         }
         if (graph_->rotation == Rotation::whole_head && rotated != k) {
             return fail(found + "the whole head must be rotated");

@@ -14,7 +14,8 @@ namespace aner {
 
 // Nanoseconds and bytes; -1 where not measured.
 struct LoadSummary {
-    std::int64_t content_bytes = k_unmeasured;  // of each digest pass
+    std::int64_t digest_before_bytes = k_unmeasured;
+    std::int64_t digest_after_bytes = k_unmeasured;
     Nanoseconds digest_before = k_unmeasured;
     Nanoseconds digest_after = k_unmeasured;
     Nanoseconds probe = k_unmeasured;   // child process, for architectures that no test of ours covers

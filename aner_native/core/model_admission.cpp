@@ -294,7 +294,7 @@ private:
             return fail("the tensor " + quoted(name) + " has the type " + std::string(type) + ", which no weight can have");
         }
         const bool added_or_scaled = ends_with(name, "norm.weight") || ends_with(name, ".bias");
-        const bool plain = tensor.n_elements() == tensor.dims[0] || ends_with(name, ".ssm_a") ||
+        const bool plain = tensor.n_elements() == tensor.dims[0] || ends_with(name, ".ssm_a") || ends_with(name, ".ssm_d") ||
                            ends_with(name, "conv1d.weight") || ends_with(name, ".conv.weight");
         return type == "f32" || (!added_or_scaled && !(checked_graph_ && plain)) ||
                fail("the tensor " + quoted(name) + " has the type " + std::string(type) + ": it must be f32");

@@ -17,7 +17,7 @@ Error check_expected(const std::string & expected) {
     if (expected.empty() || hex) {
         return {};
     }
-    return Error{ErrorCode::configuration, "expected_sha256 must be 64 hexadecimal digits, it is '" + expected.substr(0, 80) + "'"};
+    return Error{ErrorCode::configuration, "expected_sha256 must be 64 hexadecimal digits, it is " + quoted(expected)};
 }
 
 std::string lower(std::string text) {

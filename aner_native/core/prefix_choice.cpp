@@ -25,9 +25,11 @@ std::int32_t choose_context(const std::vector<IdlePrefix> & idle, std::int32_t n
     if (idle[static_cast<std::size_t>(longest)].n_matching > n_template) {
         return longest;
     }
-    const auto empty = std::find_if(idle.begin(), idle.end(), [](const IdlePrefix & one) { return one.n_retained == 0; });
-    if (empty != idle.end()) {
-        return static_cast<std::int32_t>(empty - idle.begin());
+    const std::int32_t empty = best_of(idle, [](const IdlePrefix & a, const IdlePrefix & b) {
+        return std::tuple(a.n_retained > 0, ~a.last_used) < std::tuple(b.n_retained > 0, ~b.last_used);  // its memory is warm
+    });
+    if (idle[static_cast<std::size_t>(empty)].n_retained == 0) {
+        return empty;
     }
     if (has_room) {
         return k_new_context;

@@ -1,5 +1,7 @@
 #include "profile.hpp"
 
+#include "gguf_value.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -46,7 +48,7 @@ Result<T> named(const Table & table, const char * setting, const std::string & n
             return value;
         }
     }
-    return Error{ErrorCode::configuration, std::string(setting) + " is '" + name + "': it must be one of " + names_in(table)};
+    return Error{ErrorCode::configuration, std::string(setting) + " is " + quoted(name) + ": it must be one of " + names_in(table)};
 }
 
 template <typename T, typename Table>
@@ -161,6 +163,10 @@ std::int32_t usable_cpus() noexcept {
 }
 
 Error validate(const LoadSettings & settings) noexcept try {
+    if (settings.reproducible && settings.device != "auto" && settings.device != "cpu") {
+        return Error{ErrorCode::unsupported_combination, "reproducible=True needs the CPU's reference kernels, and device is " +
+                                                             quoted(settings.device) + ": use 'cpu' or 'auto'"};
+    }
     return within("context", settings.context, limits::min_context, limits::max_context);
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};

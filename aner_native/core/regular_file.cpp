@@ -1,5 +1,7 @@
 #include "regular_file.hpp"
 
+#include "gguf_value.hpp"
+
 #include <cerrno>
 #include <fcntl.h>
 #include <new>
@@ -28,7 +30,10 @@ const char * kind_of(mode_t mode) noexcept {
 }
 
 Error not_opened(const std::string & path, int code) {
-    if (code == ENOENT || code == ENOTDIR || code == ENAMETOOLONG || code == ELOOP) {
+    if (code == ENAMETOOLONG) {
+        return Error{ErrorCode::model_not_found, "no file: a path of " + std::to_string(path.size()) + " bytes is too long, " + quoted(path)};
+    }
+    if (code == ENOENT || code == ENOTDIR || code == ELOOP) {
         return Error{ErrorCode::model_not_found, "no file at '" + path + "'"};
     }
     if (code == ENXIO) {  // how a socket answers

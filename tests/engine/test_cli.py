@@ -155,7 +155,7 @@ def test_options_that_are_spelled_otherwise_reach_the_request(synthetic: Synthet
     cases: list[tuple[Sequence[object], dict[str, Any]]] = [
         (
             ("--logit-bias", f"{first[0]}=-inf", "--logit-bias", f"{first[1]}=-2.5"),
-            {"logit_bias": {first[0]: -1e30, first[1]: -2.5}},
+            {"logit_bias": {first[0]: float("-inf"), first[1]: -2.5}},
         ),
         (("--stop-token-id", second, "--ignore-eos"), {"stop_token_ids": [second], "ignore_eos": True}),
         (("--stop", plain.text()[4:6], "--stop", "zzz"), {"stop": [plain.text()[4:6], "zzz"]}),
@@ -245,6 +245,8 @@ def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(synthetic: Synthetic)
         ("JSON object", ["generate", model, "Hello", "--template-args", "[]"]),
         ("--json", ["generate", model, "Hello", "--logprobs", 2]),
         ("nothing on stdin", ["generate", model]),
+        ("--context: needs --load", ["info", model, "--context", 64]),
+        ("--device: needs a MODEL", ["doctor", "--device", "cpu"]),
     ):
         assert said in refusal(2, *arguments)
 
@@ -340,10 +342,10 @@ def test_output_that_cannot_be_written_is_an_error(synthetic: Synthetic) -> None
         assert b"No space left" in done.stderr
 
 
-def test_output_is_utf8_and_unchanged_whatever_the_locale_says(synthetic: Synthetic, model: llm.Model) -> None:
+def test_output_is_utf8_and_unchanged_whatever_encoding_is_set(synthetic: Synthetic, model: llm.Model) -> None:
     escape = 3 + 0x1B  # this vocabulary's token for the byte
-    options = ("--max-tokens", 3, "--logit-bias", f"{escape}=10000")
-    plain = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    options: tuple[object, ...] = ("--max-tokens", 3, "--logit-bias", f"{escape}=100")
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     assert output("generate", synthetic("llama"), "Hello", *EXACT, *options, env=plain) == "\x1b\x1b\x1b\n"
     prompt = "caf\u00e9 \U0001f600"
     expected = model.generate(prompt, max_tokens=60, temperature=2.0, seed=5)

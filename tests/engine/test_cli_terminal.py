@@ -23,7 +23,7 @@ def chat(path: Path, folder: Path, *options: str) -> Terminal:
 
 
 def saved(terminal: Terminal, folder: Path, name: str) -> list[dict[str, str]]:
-    terminal.type(f"/save {name}\n")
+    terminal.send(f"/save {name}\n")
     terminal.wait_for(f"messages in {name}")
     terminal.wait_for("> ")
     messages: list[dict[str, str]] = json.loads((folder / name).read_text())["messages"]
@@ -31,7 +31,7 @@ def saved(terminal: Terminal, folder: Path, name: str) -> list[dict[str, str]]:
 
 
 def say(terminal: Terminal, text: str) -> None:
-    terminal.type(text + "\n")
+    terminal.send(text + "\n")
     terminal.wait_for("\n> ")
 
 
@@ -55,27 +55,27 @@ def test_chat_sends_the_whole_history_and_its_commands_change_it(
         say(terminal, "/system Be brief.")
         say(terminal, "Hello")
         assert saved(terminal, tmp_path, "fresh.json") == conversation(model, ["Hello"], "Be brief.")
-        terminal.type("/save fresh.json\n")
+        terminal.send("/save fresh.json\n")
         terminal.wait_for("exists")
-        terminal.type("/timings\n")
+        terminal.send("/timings\n")
         terminal.wait_for("prefill_duration")
         terminal.wait_for("tokens/s")
-        terminal.type("/nonsense\n")
+        terminal.send("/nonsense\n")
         terminal.wait_for("/nonsense is not a command")
-        terminal.type("/help\n")
+        terminal.send("/help\n")
         terminal.wait_for("/system TEXT")
-        terminal.type("/exit\n")
+        terminal.send("/exit\n")
         assert terminal.finish() == 0
 
 
 def test_a_line_can_be_edited_and_recalled_and_ctrl_d_leaves(synthetic: Synthetic, tmp_path: Path) -> None:
     with chat(synthetic("llama"), tmp_path, "--context", "512", "--max-tokens", "4") as terminal:
         say(terminal, "Heo" + LEFT + "ll")
-        terminal.type(UP)
+        terminal.send(UP)
         terminal.wait_for("Hello")
         say(terminal, "!")
         assert [m["content"] for m in saved(terminal, tmp_path, "edited.json") if m["role"] == "user"] == ["Hello", "Hello!"]
-        terminal.type(CTRL_D)
+        terminal.send(CTRL_D)
         assert terminal.finish() == 0
 
 
@@ -83,17 +83,17 @@ def test_a_line_can_be_edited_and_recalled_and_ctrl_d_leaves(synthetic: Syntheti
 def test_ctrl_c_stops_the_answer_and_nothing_else(synthetic: Synthetic, tmp_path: Path) -> None:
     options = ("--context", "60000", "--max-tokens", "50000", "--ignore-eos", "--stop-token-id", "5")
     with chat(synthetic("llama"), tmp_path, *options) as terminal:
-        terminal.type("Hello\n")
+        terminal.send("Hello\n")
         terminal.wait_for("Hello\r\n")
         terminal.wait_for_more(20)
-        terminal.type(CTRL_C)
+        terminal.send(CTRL_C)
         terminal.wait_for("(stopped")
         terminal.wait_for("> ")
         assert saved(terminal, tmp_path, "none.json") == []
-        terminal.type("half a line" + CTRL_C)
+        terminal.send("half a line" + CTRL_C)
         terminal.wait_for("(Ctrl-D or /exit leaves)")
         terminal.wait_for("> ")
-        terminal.type(CTRL_D)
+        terminal.send(CTRL_D)
         assert terminal.finish() == 0
 
 
@@ -102,7 +102,7 @@ def test_a_full_context_is_said_and_loses_nothing(synthetic: Synthetic, tmp_path
     with chat(synthetic("llama"), tmp_path, "--context", "128", "--max-tokens", "4") as terminal:
         say(terminal, "Hello")
         before = saved(terminal, tmp_path, "before.json")
-        terminal.type("x" * 200 + "\n")
+        terminal.send("x" * 200 + "\n")
         said = terminal.wait_for("\n> ")
         assert "the context is full" in said
         assert "/save FILE" in said
@@ -112,7 +112,7 @@ def test_a_full_context_is_said_and_loses_nothing(synthetic: Synthetic, tmp_path
         say(terminal, "/reset")
         say(terminal, "Again")
         assert next(m["content"] for m in saved(terminal, tmp_path, "again.json")) == "Again"
-        terminal.type("/exit\n")
+        terminal.send("/exit\n")
         assert terminal.finish() == 0
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_while_loading_ends_with_130(tmp_path: Path, demo_model_path: Pat
     arguments = ["-m", "aner", "generate", str(demo_model_path), "Hello", "--max-tokens", "2000", "--ignore-eos"]
     with Terminal(arguments, cwd=tmp_path) as terminal:
         terminal.wait_for("digest")
-        terminal.type(CTRL_C)
+        terminal.send(CTRL_C)
         assert terminal.finish() == 130
         assert "Traceback" not in terminal.seen
 
@@ -148,7 +148,7 @@ def test_a_model_cannot_control_the_terminal(synthetic: Synthetic) -> None:
         "--max-tokens",
         "3",
         "--logit-bias",
-        f"{escape}=10000",
+        f"{escape}=100",
     ]
     with Terminal(arguments) as terminal:
         assert terminal.finish() == 0

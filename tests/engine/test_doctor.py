@@ -28,7 +28,8 @@ _ON_ONE_CPU = (
 #: A machine with nothing to complain about.
 FINE: dict[str, Any] = {
     "build": {
-        "native": True, "compiler": "GNU 13", "build_type": "Release", "flags": "-O3", "engine_origin": "pinned", "backends": ["cpu"],
+        "native": True, "compiler": "GNU 13", "build_type": "Release", "flags": "-O3", "engine_origin": "pinned",
+        "backends": ["cpu"],
     },
     "accelerators_seen": [],
     "cpu": {"features_unused": []},

@@ -527,6 +527,13 @@ def test_an_endless_template_is_stopped(name: str) -> None:
 
 
 @pytest.mark.contract("E2")
+@pytest.mark.parametrize(("name", "what"), [("deep tuple", "values"), ("recursion", "calls")])
+def test_nesting_is_stopped_long_before_the_stack_is_full(name: str, what: str) -> None:
+    with pytest.raises(TemplateError, match=f"it nests {what} more than 100 deep"):
+        template(ENDLESS[name]).render([user("q")])
+
+
+@pytest.mark.contract("E2")
 def test_endless_templates_do_not_take_memory() -> None:
     program = """
 import resource

@@ -153,20 +153,17 @@ ANER_CASE("Z6 Z1", a_cancellation_is_never_lost_at_the_end_of_a_step) {
             n_done.fetch_add(1);
         }
     });
-    int n_seen = 0;
     int n_lost = 0;
     for (int i = 1; i <= n_rounds; ++i) {
         generation = start(lease, request_for(prompt_of(1), 3));
         const bool seen = generation->next().failed();
         wait_for(n_done, i);
-        n_seen += seen ? 1 : 0;
         n_lost += scene.script->n_alive() == 0 && is_free(lease) ? 0 : 1;
         delay.store(std::max(0, delay.load() + (seen ? 7 : -7)));
         generation.reset();
     }
     canceller.join();
     CHECK_EQUAL(n_lost, 0);
-    CHECK(n_seen > 0 && n_seen < n_rounds);
     CHECK(scene.script->violations().empty());
 }
 

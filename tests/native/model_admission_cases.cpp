@@ -129,7 +129,9 @@ ANER_CASE("L9", heads_must_fit_the_graph_of_the_architecture) {
     check_refused(with_number("attention.head_count_kv", 4), "2 heads (attention.head_count)", "4 KV heads");
     check_refused(with_number("attention.head_count", 3).number("llama.attention.head_count_kv", 2), "3 heads", "2 KV heads");
     check_refused(with_number("attention.value_length", 2), "2 value elements (attention.value_length)", "of one size");
-    check_refused(with_number("rope.dimension_count", 3), "3 of them rotated (rope.dimension_count)", "even");
+    check_refused(with_number("rope.dimension_count", 3), "llama.rope.dimension_count = 3", "even");
+    check_refused(with_number("rope.dimension_count", 6), "llama.rope.dimension_count = 6", "the head size, 4");
+    check_refused(with_number("rope.dimension_count", 0), "0 of them rotated (rope.dimension_count)", "at least 2");
     check_refused(with_number("rope.dimension_count", 2), "2 of them rotated", "whole head");
     check_refused(with_number("attention.key_length_swa", 8), "key_length", "_swa");
     const char * heads = "llama.attention.head_count";

@@ -150,7 +150,7 @@ def _settings() -> Iterator[tuple[str, Edit, str]]:
     yield "kv_heads_differ_by_layer", layers, "all layers must have the same"
     yield "kv_heads_of_three_layers", _set(f"{a}attention.head_count_kv", [2, 2, 2]), "array of 3 i32"
     yield "values_unlike_keys", _set(f"{a}attention.value_length", 8), "of one size"
-    yield "odd_rotation", _set(f"{a}rope.dimension_count", 15), "even number"
+    yield "odd_rotation", _set(f"{a}rope.dimension_count", 15), "even"
     yield "rotation_of_half", _set(f"{a}rope.dimension_count", 8), "the whole head"
     yield "window_head_size", _set(f"{a}attention.key_length_swa", 32), "_swa"
     yield "huge_head", _set(f"{a}attention.key_length", (1 << 30) + 16), "key_length = 1073741840"

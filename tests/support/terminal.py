@@ -34,7 +34,7 @@ class Terminal:
         self.seen = ""
         self._pending = b""
 
-    def type(self, text: str) -> None:
+    def send(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
     def wait_for(self, text: str, timeout: float = 60) -> str:

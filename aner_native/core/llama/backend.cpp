@@ -1,5 +1,6 @@
 #include "backend.hpp"
 
+#include "../gguf_value.hpp"
 #include "../log_ring.hpp"
 
 #include "llama.h"
@@ -160,7 +161,7 @@ Result<ChosenDevice> choose_device(const std::string & request, std::int64_t nee
             return choose_accelerator(backend, static_cast<std::size_t>(std::stoul(digits)), needed_bytes);
         }
     }
-    return Error{ErrorCode::configuration, "device is '" + request + "': it must be auto, cpu, metal (or mps), cuda, cuda:N, "
+    return Error{ErrorCode::configuration, "device is " + quoted(request) + ": it must be auto, cpu, metal (or mps), cuda, cuda:N, "
                                                "vulkan or vulkan:N"};
 }
 

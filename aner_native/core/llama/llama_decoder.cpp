@@ -340,6 +340,8 @@ MemoryUse LlamaDecoder::memory() const noexcept {
         const engine_private::Breakdown sum = engine_private::memory_breakdown(*context_);
         use.weights = sum.weights;
         use.kv = sum.context;
+        use.kv_payload = settings_.n_sequences *
+                         engine_private::kv_payload(*context_, settings_.context, engine_type(settings_.kv_type), settings_.full_window);
         use.compute = sum.compute;
         use.output = static_cast<std::int64_t>(target_.n_vocab) * static_cast<std::int64_t>(sizeof(float)) * settings_.n_outputs;
     } catch (const std::exception &) {

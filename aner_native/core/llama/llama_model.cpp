@@ -237,7 +237,8 @@ Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSetting
     info.memory_kind = memory_kind_of(opened.value().get());
     info.facts = admitted.facts;
     info.settings = settings;
-    info.summary.content_bytes = admitted.digest.bytes;
+    info.summary.digest_before_bytes = admitted.digest.bytes;
+    info.summary.digest_after_bytes = after.value().bytes;
     info.summary.digest_before = admitted.digest.duration;
     info.summary.digest_after = after.value().duration;
     info.summary.probe = probe_duration;

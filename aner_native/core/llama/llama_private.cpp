@@ -4,6 +4,9 @@
 #include "ggml-cpu.h"
 #include "llama-context.h"
 #include "llama-ext.h"
+#include "llama-model.h"
+
+#include <algorithm>
 
 namespace aner::engine_private {
 
@@ -21,6 +24,20 @@ Breakdown memory_breakdown(const llama_context & context) {
         sum.on_accelerator = sum.on_accelerator || (!on_cpu && use.model + use.context > 0);
     }
     return sum;
+}
+
+std::int64_t kv_payload(const llama_context & context, std::int64_t n_positions, ggml_type type, bool full_window) {
+    const llama_hparams & h = context.get_model().hparams;
+    const std::int64_t n_windowed =
+        full_window ? n_positions : std::min<std::int64_t>(n_positions, h.n_swa + context.get_cparams().n_ubatch);
+    std::int64_t bytes = 0;
+    for (std::uint32_t il = 0; il < h.n_layer(); ++il) {
+        if (h.has_kv(il) && !h.is_recr(il)) {
+            const std::size_t row = ggml_row_size(type, h.n_embd_k_gqa(il)) + ggml_row_size(type, h.n_embd_v_gqa(il));
+            bytes += static_cast<std::int64_t>(row) * (h.is_swa(il) ? n_windowed : n_positions);
+        }
+    }
+    return bytes;
 }
 
 void use_reference_kernels(const llama_context & context) {

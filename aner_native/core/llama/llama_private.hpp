@@ -17,6 +17,9 @@ struct Breakdown {
 };
 [[nodiscard]] Breakdown memory_breakdown(const llama_context & context);
 
+// Bytes of keys and values of one sequence of n_positions, layer by layer; a windowed layer keeps its window and a micro-batch.
+[[nodiscard]] std::int64_t kv_payload(const llama_context & context, std::int64_t n_positions, ggml_type type, bool full_window);
+
 // Makes the context's CPU backend use the reference kernels: results do not depend on the shape of a batch.
 void use_reference_kernels(const llama_context & context);
 

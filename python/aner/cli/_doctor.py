@@ -27,6 +27,7 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Look at the build, the CPU and the load of this machine, and say what would make it faster."""
+    load.refuse_unless(model is not None, "a MODEL")
     from aner.cli._advice import advice
     from aner.cli._machine import examine
 

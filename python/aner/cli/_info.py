@@ -33,6 +33,7 @@ def info(
 
     The headers are checked and the content is digested; without --load the weights are not loaded.
     """
+    load.refuse_unless(loaded, "--load", allowed=("expected_sha256",))
     from aner import llm
     from aner.llm._model import OPERATIONS
 

@@ -54,6 +54,12 @@ class LoadOptions:
         str | None, _load("Variables for the chat template, as a JSON object.", metavar="JSON", show_default=False)
     ] = None
 
+    def refuse_unless(self, loads: bool, wanted: str, *, allowed: tuple[str, ...] = ()) -> None:
+        """Complain about options that would have no effect, because nothing is loaded."""
+        for field in dataclasses.fields(self):
+            if not loads and field.name not in allowed and getattr(self, field.name) != field.default:
+                raise typer.BadParameter(f"needs {wanted}", param_hint="--" + field.name.replace("_", "-"))
+
     def load(self, path: str) -> Model:
         from aner import llm
 

@@ -74,7 +74,7 @@ def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) and not hasattr(value, "__float__"):
         raise _refuse(name, "a number", value)
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         raise _refuse(name, "a number", value) from None
     if not math.isfinite(number):
