@@ -261,7 +261,7 @@ cdef class NativeLease:
                 "micro_batch_tokens": r.micro_batch_tokens, "threads": r.threads, "prefill_threads": r.prefill_threads,
                 "flash_attention": r.flash_attention, "unified_kv": r.unified_kv, "weights_bytes": m.weights,
                 "kv_bytes": m.kv, "compute_bytes": m.compute, "output_bytes": m.output, "kv_payload_bytes": m.kv_payload,
-                "idle_contexts": pool.n_idle(), "max_idle_contexts": pool.max_idle()}
+                "idle_contexts": pool.n_idle(), "call_costs": list(pool.costs())[1:], "max_idle_contexts": pool.max_idle()}
 
     def vocabulary(self):
         """Special tokens: ids (-1 where there is none), texts of control tokens, ids that end a generation."""
@@ -303,6 +303,46 @@ cdef class NativeLease:
         check(error)
         return wrap_lease(derived)
 
+    def with_optimizer(self, tuple settings not None):
+        """A lease with the seven settings of an optimizer profile, in their order, and a fresh pool."""
+        cdef core.LeaseHandle source = self.lease
+        cdef core.LeaseHandle derived
+        cdef core.OptimizerSettings s
+        cdef core.Error error
+        (s.threads, s.prefill_threads, s.batch_tokens, s.micro_batch_tokens, s.prefix_cache_entries, s.prefix_cache_tokens,
+         s.speculative_tokens) = settings
+        with nogil:
+            error = source.get().with_optimizer(s).into(derived)
+        check(error)
+        return wrap_lease(derived)
+
+    def with_adapter(self, bytes path not None, float scale):
+        """A lease with one more LoRA adapter and a fresh pool."""
+        cdef core.LeaseHandle source = self.lease
+        cdef core.LeaseHandle derived
+        cdef string native_path = path
+        cdef core.Error error
+        with nogil:
+            error = source.get().with_adapter(native_path, scale).into(derived)
+        check(error)
+        return wrap_lease(derived)
+
+    def adapters(self):
+        """The effective adapters, in order."""
+        cdef vector[core.EffectiveAdapter] all = self.lease.get().adapters()
+        return [{"path": text_of(one.adapter.get().path()), "fingerprint": text_of(one.adapter.get().fingerprint()),
+                 "scale": one.scale} for one in all]
+
+    def session(self):
+        """A conversation with a context of its own."""
+        cdef core.LeaseHandle source = self.lease
+        cdef NativeSession wrapped = NativeSession.__new__(NativeSession)
+        cdef core.Error error
+        with nogil:
+            error = source.get().session().into(wrapped.session)
+        check(error)
+        return wrapped
+
     def native_stateless(self):
         """A sibling with a caller of its own that shares this lease's pool."""
         cdef core.LeaseHandle source = self.lease
@@ -317,31 +357,96 @@ cdef class NativeLease:
         """True in a forked child of the process that loaded the model."""
         return self.lease.get().foreign()
 
-    def start(self, list prompt not None, dict options not None, Clock clock not None, int64_t template_ns, int64_t tokenize_ns):
+    def start(self, list prompt not None, dict options not None, Clock clock not None, dict measured not None):
         """Start a request with validated types; ranges are the core's business. Returns a NativeGeneration."""
         cdef core.GenerationRequest request
         cdef core.LeaseHandle lease = self.lease
-        cdef shared_ptr[core.Generation] generation
-        cdef core.Error error
-        request.prompt = prompt
-        request.max_tokens = options["max_tokens"]
-        request.stop = options["stop"]
-        request.timeout = options["timeout_ns"]
-        request.start = clock.start
-        request.template_duration = template_ns
-        request.tokenize_duration = tokenize_ns
-        fill_sampling(&request.sampling, options)
-        with nogil:
-            error = lease.get().start(move(request)).into(generation)
-        check(error)
         cdef NativeGeneration wrapped = NativeGeneration.__new__(NativeGeneration)
-        wrapped.generation = generation
+        cdef core.Error error
+        fill_request(&request, prompt, options, clock, measured)
+        with nogil:
+            error = lease.get().start(move(request)).into(wrapped.generation)
+        check(error)
         return wrapped
 
     def __dealloc__(self):
         # The last lease frees the weights: never while holding the GIL.
         with nogil:
             self.lease.reset()
+
+
+cdef class NativeSession:
+    """A conversation's own context: one turn at a time."""
+
+    cdef shared_ptr[core.Session] session  # never empty once wrapped
+
+    def __init__(self):
+        raise TypeError("a NativeSession comes from NativeLease.session")
+
+    def start(self, list prompt not None, dict options not None, Clock clock not None, dict measured not None):
+        """Start one turn over the whole rendered conversation. Returns a NativeGeneration."""
+        cdef core.GenerationRequest request
+        cdef shared_ptr[core.Session] session = self.session
+        cdef NativeGeneration wrapped = NativeGeneration.__new__(NativeGeneration)
+        cdef core.Error error
+        fill_request(&request, prompt, options, clock, measured)
+        with nogil:
+            error = session.get().start(move(request)).into(wrapped.generation)
+        check(error)
+        return wrapped
+
+    def reset(self):
+        """Forget everything that is in memory."""
+        cdef shared_ptr[core.Session] session = self.session
+        cdef core.Error error
+        with nogil:
+            error = session.get().reset()
+        check(error)
+
+    def save(self):
+        """``(token ids, KV bytes)`` of what is in memory; no bytes for no tokens."""
+        cdef shared_ptr[core.Session] session = self.session
+        cdef core.Snapshot snapshot
+        cdef core.Error error
+        with nogil:
+            error = session.get().save().into(snapshot)
+        check(error)
+        return list(snapshot.tokens), <bytes> snapshot.memory
+
+    def restore(self, list tokens not None, bytes memory not None):
+        """Take back what ``save`` gave, into a session that holds nothing yet."""
+        cdef shared_ptr[core.Session] session = self.session
+        cdef core.Snapshot snapshot
+        cdef core.Error error
+        snapshot.tokens = tokens
+        snapshot.memory = memory
+        with nogil:
+            error = session.get().restore(move(snapshot))
+        check(error)
+
+    def flash_attention(self):
+        """As resolved for this session's context; decides how V is laid out in a snapshot."""
+        return self.session.get().resolved().flash_attention
+
+    def foreign(self):
+        """True in a forked child of the process that made the session."""
+        return self.session.get().foreign()
+
+    def __dealloc__(self):
+        with nogil:
+            self.session.reset()
+
+
+cdef int fill_request(core.GenerationRequest * request, list prompt, dict options, Clock clock, dict measured) except -1:
+    request.prompt = prompt
+    request.n_template = measured["template_tokens"]
+    request.max_tokens = options["max_tokens"]
+    request.stop = options["stop"]
+    request.timeout = options["timeout_ns"]
+    request.start = clock.start
+    request.template_duration = measured["template_ns"]
+    request.tokenize_duration = measured["tokenize_ns"]
+    return fill_sampling(&request.sampling, options)
 
 
 cdef int fill_sampling(core.SamplingOptions * s, dict options) except -1:
@@ -393,7 +498,7 @@ cdef class NativeGeneration:
         return text_of(event.text), event.finished
 
     def run(self):
-        """Run to the end, looking at signals after each step."""
+        """Run to the end, looking at signals after each step. Returns ``("", True)``, as ``next`` would at the end."""
         cdef core.GenerationEvent event
         cdef core.Error error
         cdef shared_ptr[core.Generation] generation = self.generation
@@ -402,6 +507,7 @@ cdef class NativeGeneration:
                 error = generation.get().next().into(event)
             check(error)
             PyErr_CheckSignals()
+        return "", True
 
     def cancel(self):
         """Ask the request to end; from any thread, any number of times."""

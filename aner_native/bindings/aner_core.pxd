@@ -222,6 +222,7 @@ cdef extern from "generation.hpp" namespace "aner" nogil:
         length
     cdef cppclass GenerationRequest:
         vector[Token] prompt
+        int32_t n_template
         int32_t max_tokens
         SamplingOptions sampling
         vector[string] stop
@@ -251,12 +252,39 @@ cdef extern from "context_pool.hpp" namespace "aner" nogil:
         int32_t max_idle() noexcept
         int32_t n_idle() noexcept
         const ContextSettings & settings() noexcept
+        const vector[float] & costs() noexcept
         const ResolvedContext & resolved() noexcept
         const MemoryUse & memory() noexcept
 
 
+cdef extern from "adapter.hpp" namespace "aner" nogil:
+    cdef cppclass Adapter:
+        const string & path() noexcept
+        const string & fingerprint() noexcept
+    cdef cppclass EffectiveAdapter:
+        shared_ptr[const Adapter] adapter
+        float scale
+
+
+cdef extern from "session.hpp" namespace "aner" nogil:
+    cdef cppclass Snapshot "aner::Session::Snapshot":
+        vector[Token] tokens
+        string memory
+    cdef cppclass Session:
+        Result[Snapshot] save() noexcept
+        Error restore(Snapshot snapshot) noexcept
+        const ResolvedContext & resolved() noexcept
+        Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept
+        Error reset() noexcept
+        bool foreign() noexcept
+
+
 cdef extern from "lease.hpp" namespace "aner" nogil:
     cdef cppclass Lease:
+        Result[shared_ptr[const Lease]] with_optimizer(const OptimizerSettings & settings) noexcept
+        Result[shared_ptr[const Lease]] with_adapter(const string & path, float scale) noexcept
+        Result[shared_ptr[Session]] session() noexcept
+        const vector[EffectiveAdapter] & adapters() noexcept
         Result[shared_ptr[const Lease]] with_context_pool(int32_t max_idle) noexcept
         Result[shared_ptr[const Lease]] native_stateless() noexcept
         Result[shared_ptr[Generation]] start(GenerationRequest request) noexcept

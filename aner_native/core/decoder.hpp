@@ -4,6 +4,7 @@
 #include "errors.hpp"
 #include "types.hpp"
 
+#include <string>
 #include <vector>
 
 namespace aner {
@@ -59,6 +60,12 @@ public:
 
     // Forgets every position of every sequence, and checks that the engine did.
     virtual Error clear() noexcept = 0;
+
+    // The KV of a sequence as bytes that `restore` of an equal context takes back. Errors: engine, forked, out_of_memory.
+    virtual Result<std::string> save(SequenceId id) noexcept = 0;
+
+    // Replaces the KV of a sequence, whose last position must then be `n_positions` - 1; after an error the sequence is empty.
+    virtual Error restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept = 0;
 
     [[nodiscard]] virtual const ResolvedContext & resolved() const noexcept = 0;
     [[nodiscard]] virtual MemoryUse memory() const noexcept = 0;

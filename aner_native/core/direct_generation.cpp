@@ -1,5 +1,7 @@
 #include "direct_generation.hpp"
 
+#include "kv_trim.hpp"
+
 #include <algorithm>
 #include <new>
 
@@ -13,15 +15,17 @@ std::shared_ptr<const std::vector<Token>> end_of_generation_of(const ModelHandle
 
 }  // namespace
 
-DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request)
+DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request,
+                                   const ContextSettings & settings)
     : model_(std::move(model)),
       request_(std::move(request)),
       n_prompt_(static_cast<std::int32_t>(request_.prompt.size())),
+      settings_(settings),
       cancellation_(request_.start, request_.timeout),
       sampler_(request_.sampling, end_of_generation_of(model_), model_->vocabulary().n_tokens()),
       text_(request_.stop),
       history_(request_.prompt) {
-    held_.emplace(Held{std::move(admission), std::nullopt});
+    held_.emplace(Held{std::move(admission), nullptr});
     history_.reserve(history_.size() + static_cast<std::size_t>(std::min(request_.max_tokens, 4096)));
     Timings & t = result_.timings;
     t.template_duration = request_.template_duration;
@@ -30,27 +34,31 @@ DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, Gener
     t.cached_input_tokens = 0;
     t.evaluated_input_tokens = 0;
     t.output_tokens = 0;
+    t.threads = settings_.threads;
+    t.prefill_threads = settings_.prefill_threads;
+    t.batch_tokens = settings_.batch_tokens;
+    t.micro_batch_tokens = settings_.micro_batch_tokens;
     result_.seed = request_.sampling.seed;
 }
 
-Error DirectGeneration::acquire(ContextPool & pool) noexcept {
-    const ContextSettings & s = pool.settings();
+Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) noexcept {
     Timings & t = result_.timings;
-    t.threads = s.threads;
-    t.prefill_threads = s.prefill_threads;
-    t.batch_tokens = s.batch_tokens;
-    t.micro_batch_tokens = s.micro_batch_tokens;
+    if (settings_.speculative_tokens > 0) {
+        policy_.emplace(settings_.n_outputs - 1, costs);
+        t.speculative_proposed_tokens = 0;
+        t.speculative_accepted_tokens = 0;
+        t.speculative_verification_steps = 0;
+    }
     if (request_.max_tokens == 0) {
         return {};
     }
     const Clock::time_point before = Clock::now();
-    Result<ContextLease> context = pool.acquire();
-    if (context.failed()) {
-        return context.error();
+    if (Error error = source.acquire(request_.prompt, request_.n_template, t).into(held_->context); error.failed()) {
+        return error;
     }
-    held_->context.emplace(context.take());
     t.context_acquire_duration = elapsed(before, Clock::now());
-    t.context_pool_reused = held_->context->reused() ? 1 : 0;
+    n_computed_ = held_->context->n_cached();
+    t.cached_input_tokens = n_computed_;
     return {};
 }
 
@@ -104,65 +112,131 @@ Result<GenerationEvent> DirectGeneration::step() noexcept try {
         return fail(std::move(error));
     }
     if (request_.max_tokens == 0) {
-        finish(FinishReason::length, event);
+        event.finished = true;
+        finish(event);
         return event;
     }
     const bool prefill = n_computed_ < n_prompt_;
     const Clock::time_point before = Clock::now();
-    Error error = evaluate_chunk();
-    if (!error.failed() && n_computed_ == n_known()) {
-        Result<Sampled> sampled = sample();
-        error = sampled.error();
-        if (!error.failed()) {
-            Timings & t = result_.timings;
-            const Clock::time_point after = Clock::now();
-            Nanoseconds & duration = prefill ? t.prefill_duration : t.generation_duration;
-            duration = std::max<Nanoseconds>(duration, 0) + elapsed(before, after);
-            if (prefill) {
-                t.first_token_duration = elapsed(request_.start, after);
-            }
-            apply(sampled.take(), event);
-            result_.timed_tokens += prefill ? 0 : 1;
-        }
-    } else if (!error.failed()) {
-        Nanoseconds & duration = result_.timings.prefill_duration;
-        duration = std::max<Nanoseconds>(duration, 0) + elapsed(before, Clock::now());
+    batch_.clear();
+    draft_ = {};
+    if (prefill) {
+        plan_prefill();
+    } else {
+        plan_decode();
     }
-    if (!error.failed() && !event.finished) {
-        error = cancellation_.check();
+    Error error = held_->context->decoder().decode(batch_);
+    if (!error.failed()) {
+        error = prefill ? apply_prefill(event) : apply_decode(event);
+    }
+    if (!error.failed()) {
+        measure(prefill, before);
+        error = event.finished ? Error{} : cancellation_.check();
     }
     if (error.failed()) {
         return fail(std::move(error));
+    }
+    if (event.finished) {
+        finish(event);
+    } else {
+        result_.text += event.text;
     }
     return event;
 } catch (const std::bad_alloc &) {
     return fail(Error{ErrorCode::out_of_memory});
 }
 
-Error DirectGeneration::evaluate_chunk() {
-    Decoder & decoder = held_->context->decoder();
-    const std::int32_t n_rows = std::min(n_known() - n_computed_, decoder.resolved().micro_batch_tokens);
-    batch_.clear();
-    for (std::int32_t i = 0; i < n_rows; ++i) {
-        const Position position = n_computed_ + i;
-        batch_.push_back({history_[static_cast<std::size_t>(position)], position, 0, position + 1 == n_known()});
+void DirectGeneration::plan_prefill() {
+    const std::int32_t end = std::min(n_prompt_, n_computed_ + settings_.micro_batch_tokens);
+    for (Position position = n_computed_; position < end; ++position) {
+        batch_.push_back({history_[static_cast<std::size_t>(position)], position, 0, position + 1 == n_prompt_});
     }
-    if (Error error = decoder.decode(batch_); error.failed()) {
-        return error;
-    }
-    if (n_computed_ < n_prompt_) {
-        result_.timings.evaluated_input_tokens += n_rows;
-    }
-    n_computed_ += n_rows;
-    return {};
 }
 
-Result<Sampled> DirectGeneration::sample() noexcept {
-    const float * row = held_->context->decoder().logits(static_cast<std::int32_t>(batch_.size()) - 1);
-    if (row == nullptr) {
+void DirectGeneration::plan_decode() {
+    const Position pending = n_computed_;
+    batch_.push_back({history_.back(), pending, 0, true});
+    if (!policy_.has_value() || !policy_->wants_draft()) {
+        return;
+    }
+    // The target adds one token of its own to a draft, so each bound keeps one free.
+    const std::int32_t n_output = static_cast<std::int32_t>(result_.tokens.size());
+    const std::int32_t room = std::min({settings_.n_outputs - 1, request_.max_tokens - n_output - 1, settings_.context - n_known() - 1});
+    draft_ = propose_draft(history_.data(), history_.size(), room);
+    const auto end = std::find_if(draft_.tokens.begin(), draft_.tokens.begin() + draft_.n_tokens,
+                                  [this](Token token) { return ends_generation(token); });
+    draft_.n_tokens = static_cast<std::int32_t>(end - draft_.tokens.begin());
+    if (draft_.n_tokens > 0) {
+        draft_.n_tokens = policy_->choose(draft_.match_length, draft_.n_tokens);
+    }
+    for (std::int32_t i = 0; i < draft_.n_tokens; ++i) {
+        batch_.push_back({draft_.tokens[static_cast<std::size_t>(i)], pending + 1 + i, 0, true});
+    }
+}
+
+Result<Sampled> DirectGeneration::sample(std::int32_t row) noexcept {
+    const float * logits = held_->context->decoder().logits(row);
+    if (logits == nullptr) {
         return Error{ErrorCode::engine, "the engine has no logits for a row that asked for them"};
     }
-    return sampler_.sample(row, history_.data(), history_.size(), static_cast<std::int32_t>(result_.tokens.size()));
+    ++n_sampled_;
+    return sampler_.sample(logits, history_.data(), history_.size(), static_cast<std::int32_t>(result_.tokens.size()));
+}
+
+Error DirectGeneration::apply_prefill(GenerationEvent & event) {
+    const auto n_rows = static_cast<std::int32_t>(batch_.size());
+    n_computed_ += n_rows;
+    result_.timings.evaluated_input_tokens += n_rows;
+    if (n_computed_ < n_prompt_) {
+        return {};
+    }
+    Result<Sampled> sampled = sample(n_rows - 1);
+    if (!sampled.failed()) {
+        append(sampled.take(), event);
+    }
+    return sampled.error();
+}
+
+// Row 0 is the pending token, row i the i-th drafted one. The target's choice in row i follows the tokens up to it, so it counts
+// only while all drafted tokens before it were accepted.
+Error DirectGeneration::apply_decode(GenerationEvent & event) {
+    std::int32_t n_accepted = 0;
+    for (std::int32_t row = 0;; ++row) {
+        Result<Sampled> sampled = sample(row);
+        if (sampled.failed()) {
+            return sampled.error();
+        }
+        const bool accepted = row < draft_.n_tokens && sampled.value().token == draft_.tokens[static_cast<std::size_t>(row)];
+        n_accepted += accepted ? 1 : 0;
+        ++n_computed_;
+        append(sampled.take(), event);
+        if (!accepted || event.finished) {
+            break;
+        }
+    }
+    if (draft_.n_tokens == 0) {
+        return {};
+    }
+    Timings & t = result_.timings;
+    t.speculative_proposed_tokens += draft_.n_tokens;
+    t.speculative_accepted_tokens += n_accepted;
+    t.speculative_verification_steps += 1;
+    policy_->observe(draft_.match_length, draft_.n_tokens, n_accepted);
+    // [0, n_computed) is verified, [n_computed, end) is the rejected or unconsumed rest of the draft
+    return trim_to(held_->context->decoder(), 0, n_computed_);
+}
+
+void DirectGeneration::measure(bool prefill, Clock::time_point before) noexcept {
+    Timings & t = result_.timings;
+    const Clock::time_point after = Clock::now();
+    Nanoseconds & duration = prefill ? t.prefill_duration : t.generation_duration;
+    duration = std::max<Nanoseconds>(duration, 0) + elapsed(before, after);
+    if (!prefill) {
+        result_.timed_tokens += n_sampled_;
+    } else if (n_sampled_ > 0) {
+        t.first_token_duration = elapsed(request_.start, after);
+    }
+    n_sampled_ = 0;
 }
 
 bool DirectGeneration::ends_generation(Token token) const noexcept {
@@ -172,9 +246,11 @@ bool DirectGeneration::ends_generation(Token token) const noexcept {
            std::find(asked.begin(), asked.end(), token) != asked.end();
 }
 
-void DirectGeneration::apply(Sampled sampled, GenerationEvent & event) {
+// Appends one token that the target chose, or ends the output with it.
+void DirectGeneration::append(Sampled sampled, GenerationEvent & event) {
     if (ends_generation(sampled.token)) {
-        finish(FinishReason::stop, event);
+        event.finished = true;
+        result_.finish_reason = FinishReason::stop;
         return;
     }
     const Token token = sampled.token;
@@ -184,30 +260,21 @@ void DirectGeneration::apply(Sampled sampled, GenerationEvent & event) {
     if (request_.sampling.n_logprobs >= 0) {
         result_.logprobs.push_back(std::move(sampled));
     }
-    StreamedText streamed = text_.push(model_->vocabulary().piece(token));
+    const StreamedText streamed = text_.push(model_->vocabulary().piece(token));
     event.text += streamed.text;
-    if (streamed.stopped) {
-        finish(FinishReason::stop, event);
-    } else if (static_cast<std::int32_t>(result_.tokens.size()) == request_.max_tokens ||
-               n_known() == model_->info().settings.context) {
-        finish(FinishReason::length, event);
-    } else {
-        result_.text += streamed.text;
-    }
+    const bool full = static_cast<std::int32_t>(result_.tokens.size()) == request_.max_tokens || n_known() == settings_.context;
+    event.finished = streamed.stopped || full;
+    result_.finish_reason = streamed.stopped ? FinishReason::stop : FinishReason::length;
 }
 
-void DirectGeneration::finish(FinishReason reason, GenerationEvent & event) {
+void DirectGeneration::finish(GenerationEvent & event) {
     const StreamedText rest = text_.finish();
     event.text += rest.text;
-    event.finished = true;
-    result_.text += event.text;  // from here on nothing takes memory
-    result_.finish_reason = rest.stopped ? FinishReason::stop : reason;
-    if (held_->context.has_value()) {
-        const Clock::time_point before = Clock::now();
-        const Error error = std::move(*held_->context).retain();  // a context that cannot be cleared is freed instead
-        if (!error.failed()) {
-            result_.timings.context_clear_duration = elapsed(before, Clock::now());
-        }
+    result_.finish_reason = rest.stopped ? FinishReason::stop : result_.finish_reason;
+    result_.text += event.text;  // from here on nothing that this request needs takes memory
+    if (held_->context != nullptr) {
+        // A context that cannot be kept is freed instead; the response stands, and its clearing was not measured.
+        (void) held_->context->keep(history_, n_prompt_, n_computed_, result_.timings);
     }
     held_.reset();
     result_.timings.total_duration = elapsed(request_.start, Clock::now());
@@ -221,10 +288,10 @@ Error DirectGeneration::fail(Error error) noexcept {
     return failure_;
 }
 
-Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, const std::shared_ptr<ContextPool> & pool,
-                                                 Admission admission, GenerationRequest request) noexcept try {
-    auto generation = std::make_shared<DirectGeneration>(std::move(model), std::move(admission), std::move(request));
-    if (Error error = generation->acquire(*pool); error.failed()) {
+Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, ContextSource & source, const ContextSettings & settings,
+                                                 const CostTable & costs, Admission admission, GenerationRequest request) noexcept try {
+    auto generation = std::make_shared<DirectGeneration>(std::move(model), std::move(admission), std::move(request), settings);
+    if (Error error = generation->acquire(source, costs); error.failed()) {
         return error;
     }
     return std::shared_ptr<Generation>(std::move(generation));

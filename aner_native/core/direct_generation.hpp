@@ -2,9 +2,10 @@
 //
 // Purpose    The latency side: no queue, no worker thread, no hand-over between threads. The caller regains control after each
 //            engine call, so that it can look at signals, deliver text and cancel.
-// Design     A step plans the next rows (a chunk of the prompt, or the pending token), decodes them, and applies the outcome:
-//            sample, append, check every way in which a request ends. The parts that a request holds (context, admission) sit
-//            in one optional; ending the request, however, empties it.
+// Design     A step plans the next rows (a chunk of the prompt, or the pending token and a draft), decodes them, and applies the
+//            outcome: sample, append, check every way in which a request ends. A drafted token is accepted when it equals what
+//            the target chose in its place; the first that does not is replaced by that choice, and the positions after it are
+//            trimmed. The parts that a request holds (context, admission) sit in one optional; ending it empties that.
 // Invariants n_computed <= n_known <= context. Rows are evaluated once, in order. Text that was handed out is final.
 // Threads    One thread at a time has the turn to use the request; none waits for it. `next` without it is busy. `cancel` sets a
 //            flag, then ends the request if it gets the turn; else the thread that has it looks at the flag after giving it
@@ -13,9 +14,12 @@
 
 #include "admission.hpp"
 #include "cancellation.hpp"
-#include "context_pool.hpp"
+#include "context_hold.hpp"
+#include "draft_policy.hpp"
 #include "generation.hpp"
+#include "model.hpp"
 #include "process_guard.hpp"
+#include "prompt_lookup.hpp"
 #include "text_stream.hpp"
 
 #include <atomic>
@@ -26,10 +30,10 @@ namespace aner {
 
 class DirectGeneration final : public Generation {
 public:
-    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request);
+    DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request, const ContextSettings & settings);
 
-    // Takes a context from the pool; a request for no tokens takes none and is finished (P9).
-    Error acquire(ContextPool & pool) noexcept;
+    // Takes a context from `source`, unless no tokens are asked for (P9). `costs`: for drafts, if the settings have room for any.
+    Error acquire(ContextSource & source, const CostTable & costs) noexcept;
 
     Result<GenerationEvent> next() noexcept override;
     void cancel() noexcept override;
@@ -38,23 +42,28 @@ public:
 private:
     struct Held {
         Admission admission;
-        std::optional<ContextLease> context;
+        std::unique_ptr<ContextHold> context;
     };
 
     [[nodiscard]] Result<GenerationEvent> outcome() const noexcept;
     void end_if_cancelled() noexcept;
     Result<GenerationEvent> step() noexcept;
-    Error evaluate_chunk();
-    Result<Sampled> sample() noexcept;
-    void apply(Sampled sampled, GenerationEvent & event);
+    void plan_prefill();
+    void plan_decode();
+    Result<Sampled> sample(std::int32_t row) noexcept;
+    Error apply_prefill(GenerationEvent & event);
+    Error apply_decode(GenerationEvent & event);
+    void append(Sampled sampled, GenerationEvent & event);
     [[nodiscard]] bool ends_generation(Token token) const noexcept;
-    void finish(FinishReason reason, GenerationEvent & event);
+    void measure(bool prefill, Clock::time_point before) noexcept;
+    void finish(GenerationEvent & event);
     Error fail(Error error) noexcept;
     [[nodiscard]] std::int32_t n_known() const noexcept { return static_cast<std::int32_t>(history_.size()); }
 
     const ModelHandle model_;
     const GenerationRequest request_;
     const std::int32_t n_prompt_;
+    const ContextSettings settings_;
     Cancellation cancellation_;
     Sampler sampler_;
     TextStream text_;
@@ -65,12 +74,15 @@ private:
     std::vector<Token> history_;   // prompt, then output
     std::int32_t n_computed_ = 0;  // of history_, in the context's memory
     Batch batch_;
+    Draft draft_;                        // rows after the first of batch_, while decoding
+    std::optional<DraftPolicy> policy_;  // none: no drafts
+    std::int32_t n_sampled_ = 0;         // choices of the current step
     GenerationResult result_;
     Error failure_;
     const ProcessGuard guard_;
 };
 
-Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, const std::shared_ptr<ContextPool> & pool,
-                                                 Admission admission, GenerationRequest request) noexcept;
+Result<std::shared_ptr<Generation>> start_direct(ModelHandle model, ContextSource & source, const ContextSettings & settings,
+                                                 const CostTable & costs, Admission admission, GenerationRequest request) noexcept;
 
 }  // namespace aner

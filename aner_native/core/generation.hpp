@@ -1,6 +1,7 @@
 // One request and what comes out of it, whichever way it is run.
 #pragma once
 
+#include "profile.hpp"
 #include "sampler.hpp"
 #include "timings.hpp"
 
@@ -13,6 +14,7 @@ enum class FinishReason : std::int32_t { stop, length };
 
 struct GenerationRequest {
     std::vector<Token> prompt;
+    std::int32_t n_template = 0;        // tokens that every conversation starts with: a cached prefix must be longer to count
     std::int32_t max_tokens = 256;
     SamplingOptions sampling;
     std::vector<std::string> stop;      // texts; the earliest in the output ends it and is not part of it
@@ -55,5 +57,8 @@ public:
 
 // Everything about a request that can be refused before any work. Errors: invalid_request, context_full.
 Error validate(const GenerationRequest & request, std::int32_t n_vocab, std::int32_t context) noexcept;
+
+// Speculation verifies greedy choices only (S6). Errors: invalid_request.
+Error validate_draft_sampling(const ContextSettings & settings, const GenerationRequest & request) noexcept;
 
 }  // namespace aner

@@ -3,6 +3,7 @@
 #include "direct_generation.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 namespace aner {
@@ -14,6 +15,18 @@ Error forked() noexcept {
                                     "'spawn' start method"};
 }
 
+// Prefix reuse and speculation take positions back; a state that was folded into one cannot be taken apart again (O6).
+Error check_memory_kind(const Model & model, const OptimizerSettings & settings) {
+    const MemoryKind kind = model.info().memory_kind;
+    const bool trims = settings.prefix_cache_entries > 0 || settings.speculative_tokens > 0;
+    if (!trims || kind == MemoryKind::attention || kind == MemoryKind::sliding_window) {
+        return {};
+    }
+    return Error{ErrorCode::unsupported_combination,
+                 std::string("this model is ") + (kind == MemoryKind::recurrent ? "recurrent" : "a hybrid with recurrent layers") +
+                     ", so positions cannot be taken back: prefix_cache_entries and speculative_tokens must be 0"};
+}
+
 }  // namespace
 
 Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard)
@@ -23,16 +36,60 @@ Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
     Profile profile;
     const std::int32_t context = model->info().settings.context;
     profile.optimizer.prefix_cache_tokens = std::min(profile.optimizer.prefix_cache_tokens, context);
-    return make(std::move(model), profile);
+    return make(std::move(model), profile, {});
 }
 
-Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile) noexcept try {
-    const ContextSettings settings = resolve(model->info().settings, profile.optimizer);
-    auto pool = std::make_shared<ContextPool>(model, settings, profile.max_idle_contexts);
+Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile, const EffectiveAdapters & adapters) noexcept try {
+    ContextSettings settings = resolve(model->info().settings, profile.optimizer);
+    settings.adapters = adapters;
+    const RetentionPolicy policy{profile.max_idle_contexts, profile.optimizer.prefix_cache_entries,
+                                 profile.optimizer.prefix_cache_tokens};
+    auto pool = std::make_shared<ContextPool>(model, settings, policy);
     if (Error error = pool->prove(); error.failed()) {
         return error;
     }
     return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool), ProcessGuard()));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
+    if (Error error = validate(settings, model_->info().settings.context); error.failed()) {
+        return error;
+    }
+    if (Error error = check_memory_kind(*model_, settings); error.failed()) {
+        return error;
+    }
+    Profile profile;
+    profile.optimizer = settings;
+    profile.max_idle_contexts = std::max(limits::default_idle_contexts, settings.prefix_cache_entries);
+    return make(model_, profile, adapters());
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Result<LeaseHandle> Lease::with_adapter(const std::string & path, float scale) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
+    if (!std::isfinite(scale) || scale == 0) {
+        return Error{ErrorCode::configuration, "scale is " + std::to_string(scale) + ": it must be a finite number other than 0, with "
+                                               "which the adapter would do nothing"};
+    }
+    EffectiveAdapters all = adapters();
+    if (all.size() == limits::max_adapters) {
+        return Error{ErrorCode::configuration, "this lease has " + std::to_string(all.size()) + " adapters already, which is the most"};
+    }
+    EffectiveAdapter added;
+    added.scale = scale;
+    if (Error error = model_->load_adapter(path).into(added.adapter); error.failed()) {
+        return error;
+    }
+    all.push_back(std::move(added));
+    return make(model_, profile_, all);
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
 }
@@ -47,9 +104,18 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     }
     Profile profile = profile_;
     profile.max_idle_contexts = max_idle;
-    return make(model_, profile);
+    return make(model_, profile, adapters());
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
+}
+
+Result<std::shared_ptr<Session>> Lease::session() const noexcept {
+    if (foreign()) {
+        return forked();
+    }
+    ContextSettings settings = pool_->settings();
+    settings.full_window = true;  // a turn takes positions back
+    return Session::make(model_, settings, pool_->costs());
 }
 
 Result<LeaseHandle> Lease::native_stateless() const noexcept try {
@@ -65,11 +131,14 @@ Result<std::shared_ptr<Generation>> Lease::start(GenerationRequest request) cons
     if (Error error = validate(request, model_->vocabulary().n_tokens(), model_->info().settings.context); error.failed()) {
         return error;
     }
+    if (Error error = validate_draft_sampling(pool_->settings(), request); error.failed()) {
+        return error;
+    }
     if (taken_->exchange(true, std::memory_order_acquire)) {
         return Error{ErrorCode::busy, "this model handle is running another request: finish or cancel it first, or make a "
                                       "sibling with native_stateless()"};
     }
-    return start_direct(model_, pool_, Admission(taken_), std::move(request));
+    return start_direct(model_, *pool_, pool_->settings(), pool_->costs(), Admission(taken_), std::move(request));
 }
 
 }  // namespace aner

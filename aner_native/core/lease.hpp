@@ -4,6 +4,7 @@
 #include "context_pool.hpp"
 #include "generation.hpp"
 #include "process_guard.hpp"
+#include "session.hpp"
 
 #include <atomic>
 #include <memory>
@@ -18,9 +19,14 @@ public:
     // An ordinary lease of a model that was just loaded; proves its context settings on the engine.
     static Result<LeaseHandle> make(ModelHandle model) noexcept;
 
-    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool. Errors: configuration, forked,
-    // and what making its first context gives.
+    // Builders: the source stays as it is; the new lease shares the weights and has a fresh pool. Errors: configuration,
+    // unsupported_combination, forked, and what making its first context gives.
+    Result<LeaseHandle> with_optimizer(const OptimizerSettings & settings) const noexcept;
+    Result<LeaseHandle> with_adapter(const std::string & path, float scale) const noexcept;
     Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
+
+    // A conversation with a context of its own and this lease's settings; it owes the pool nothing.
+    Result<std::shared_ptr<Session>> session() const noexcept;
 
     // A sibling that admits a caller of its own and shares this lease's pool and profile. Errors: out_of_memory.
     Result<LeaseHandle> native_stateless() const noexcept;
@@ -30,13 +36,14 @@ public:
 
     [[nodiscard]] const Model & model() const noexcept { return *model_; }
     [[nodiscard]] const Profile & profile() const noexcept { return profile_; }
+    [[nodiscard]] const EffectiveAdapters & adapters() const noexcept { return pool_->settings().adapters; }
     [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
     Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard);
 
 private:
-    static Result<LeaseHandle> make(ModelHandle model, const Profile & profile) noexcept;
+    static Result<LeaseHandle> make(ModelHandle model, const Profile & profile, const EffectiveAdapters & adapters) noexcept;
 
     const ModelHandle model_;
     const Profile profile_;

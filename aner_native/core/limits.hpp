@@ -1,6 +1,7 @@
 // Every fixed number of the contract, once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace aner::limits {
@@ -19,6 +20,7 @@ constexpr std::int32_t max_prefix_cache_entries = 4;
 constexpr std::int32_t max_speculative_tokens = 32;
 constexpr std::int32_t max_idle_contexts = 4;      // P11
 constexpr std::int32_t default_idle_contexts = 1;
+constexpr std::size_t max_adapters = 4;            // C4
 
 // Prompt lookup (S1).
 constexpr std::int32_t min_ngram = 2;

@@ -43,6 +43,8 @@ public:
     [[nodiscard]] virtual const Vocabulary & vocabulary() const noexcept = 0;
     // Errors: configuration, unsupported_combination, out_of_memory, device_unavailable, engine, forked.
     virtual Result<std::unique_ptr<Decoder>> make_decoder(const ContextSettings & settings) const noexcept = 0;
+    // Errors: adapter, model_not_found, out_of_memory, forked, cancelled.
+    virtual Result<std::shared_ptr<const Adapter>> load_adapter(const std::string & path) const noexcept = 0;
 };
 
 using ModelHandle = std::shared_ptr<const Model>;

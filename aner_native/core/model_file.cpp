@@ -47,6 +47,7 @@ Result<AdmittedModel> admit_model_file(const std::string & path, const std::stri
     AdmittedModel admitted;
     admitted.facts = facts.take();
     admitted.covered = is_covered_model(headers.value());
+    admitted.shapes = shapes_of(headers.value());
     for (const GgufHeader & header : headers.value()) {
         admitted.paths.push_back(header.path);
     }

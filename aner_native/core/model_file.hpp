@@ -1,6 +1,7 @@
 // A model's files, checked and digested, before the engine sees them.
 #pragma once
 
+#include "adapter_admission.hpp"
 #include "errors.hpp"
 #include "fingerprint.hpp"
 #include "model_admission.hpp"
@@ -29,6 +30,7 @@ struct LoadProgress {
 struct AdmittedModel {
     std::vector<std::string> paths;  // every split, in order
     ModelFacts facts;
+    TensorShapes shapes;             // for adapters
     Digest digest;                   // of the content, before the load
     bool covered = false;            // false: to be tried in a child process before the engine gets it here
 };

@@ -203,6 +203,8 @@ ContextSettings resolve(const LoadSettings & load, const OptimizerSettings & opt
     s.context = load.context;
     s.batch_tokens = std::min(optimizer.batch_tokens, load.context);
     s.micro_batch_tokens = std::min(optimizer.micro_batch_tokens, s.batch_tokens);
+    s.speculative_tokens = optimizer.speculative_tokens;
+    s.n_outputs = 1 + std::min(optimizer.speculative_tokens, s.micro_batch_tokens - 1);  // one graph: a window is rolled back whole
     s.threads = optimizer.threads > 0 ? optimizer.threads : chosen;
     s.prefill_threads = optimizer.prefill_threads > 0 ? optimizer.prefill_threads : chosen;
     s.kv_type = load.kv_type;

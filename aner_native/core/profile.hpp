@@ -1,6 +1,7 @@
 // What a lease is configured with. Values, never changed after they are made.
 #pragma once
 
+#include "adapter.hpp"
 #include "errors.hpp"
 #include "limits.hpp"
 
@@ -47,10 +48,12 @@ struct ContextSettings {
     std::int32_t threads = 0;
     std::int32_t prefill_threads = 0;
     std::int32_t n_sequences = 1;
-    std::int32_t n_outputs = 1;  // logits rows of one decode call
+    std::int32_t n_outputs = 1;           // logits rows of one decode call: one, and one for each drafted token
+    std::int32_t speculative_tokens = 0;  // as asked for; a small batch leaves room for fewer
     KvType kv_type = KvType::f16;
     FlashAttention flash_attention = FlashAttention::automatic;
     bool reproducible = false;
+    EffectiveAdapters adapters;
     bool full_window = false;  // sliding-window layers keep every position, so that any cut can be trimmed to
 };
 

@@ -6,6 +6,7 @@
     |  `- TemplateError                        the chat template does not accept the messages, or is itself broken
     |- ConfigurationError (ValueError)         a setting of load() or of a builder is out of range
     |  `- UnsupportedCombinationError          each setting is fine alone; together, or on this model, they are not
+    |- SnapshotError (ValueError)              a session snapshot is damaged, or was made by another model or settings
     |- UnsupportedOperationError (TypeError)   this kind of handle does not have this operation
     |- ModelLoadError                          the file is damaged, foreign, hostile or not supported
     |  |- ModelNotFoundError (FileNotFoundError)
@@ -44,6 +45,7 @@ __all__ = [
     "OutOfMemoryError",
     "ReentrantRequestError",
     "RequestTimeoutError",
+    "SnapshotError",
     "TemplateError",
     "UnsupportedCombinationError",
     "UnsupportedOperationError",
@@ -72,6 +74,10 @@ class ConfigurationError(AnerError, ValueError):
 
 class UnsupportedCombinationError(ConfigurationError):
     """Each setting is fine alone; together, or on this model or device, they are not."""
+
+
+class SnapshotError(AnerError, ValueError):
+    """A session snapshot is damaged, or was made by another model, adapters or settings; nothing was changed."""
 
 
 class UnsupportedOperationError(AnerError, TypeError):
@@ -165,6 +171,7 @@ HTTP_STATUS: dict[type[AnerError], int] = {
     AnerError: 500,
     InvalidRequestError: 400,
     ConfigurationError: 500,
+    SnapshotError: 400,
     UnsupportedOperationError: 400,
     ModelLoadError: 500,
     DeviceUnavailableError: 503,

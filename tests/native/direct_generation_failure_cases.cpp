@@ -130,9 +130,11 @@ ANER_CASE("P1", an_ordinary_request_leaves_an_empty_context_and_reuses_no_token)
     const std::shared_ptr<ContextPool> pool = scene.pool(4);
     CHECK_EQUAL(run(*start(scene.model, pool, request_for(prompt, 4))).error.message(), "");
     CHECK_EQUAL(pool->n_idle(), 1);
-    Result<ContextLease> idle = pool->acquire();
-    CHECK(!idle.failed() && idle.value().reused());
-    CHECK_EQUAL(idle.value().decoder().max_position(0), -1);
+    Timings timings;
+    std::unique_ptr<ContextHold> idle;
+    CHECK_EQUAL(pool->acquire(prompt, 0, timings).into(idle).message(), "");
+    CHECK_EQUAL(timings.context_pool_reused, 1);
+    CHECK_EQUAL(idle->decoder().max_position(0), -1);
 }
 
 ANER_CASE("P6", a_context_that_cannot_be_cleared_is_freed_and_its_answer_stands) {

@@ -237,6 +237,30 @@ bool ScriptedDecoder::remove_from(SequenceId id, Position first) noexcept {
     return true;
 }
 
+Result<std::string> ScriptedDecoder::save(SequenceId id) noexcept try {
+    const OneCall only(*this);
+    std::string bytes;
+    for (const Token token : remembered_[static_cast<std::size_t>(id)]) {
+        bytes += static_cast<char>(token);
+    }
+    return bytes;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Error ScriptedDecoder::restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept try {
+    const OneCall only(*this);
+    Tokens & history = remembered_[static_cast<std::size_t>(id)];
+    history.assign(bytes.begin(), bytes.end());
+    if (static_cast<std::int32_t>(history.size()) == n_positions) {
+        return {};
+    }
+    history.clear();
+    return Error{ErrorCode::engine, "the script takes other bytes"};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
 MemoryUse ScriptedDecoder::memory() const noexcept {
     MemoryUse use;
     use.weights = 1000;
@@ -291,6 +315,10 @@ Result<std::unique_ptr<Decoder>> ScriptedModel::make_decoder(const ContextSettin
     return std::unique_ptr<Decoder>(std::make_unique<ScriptedDecoder>(script_, settings, k_n_vocab));
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
+}
+
+Result<std::shared_ptr<const Adapter>> ScriptedModel::load_adapter(const std::string & path) const noexcept {
+    return Error{ErrorCode::adapter, path};  // the script has none
 }
 
 }  // namespace aner::testing

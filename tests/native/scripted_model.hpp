@@ -86,6 +86,8 @@ public:
     [[nodiscard]] Position max_position(SequenceId id) const noexcept override;
     [[nodiscard]] Position window() const noexcept override { return 0; }
     bool remove_from(SequenceId id, Position first) noexcept override;
+    Result<std::string> save(SequenceId id) noexcept override;
+    Error restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept override;
     [[nodiscard]] const ResolvedContext & resolved() const noexcept override { return resolved_; }
     [[nodiscard]] MemoryUse memory() const noexcept override;
 
@@ -122,6 +124,7 @@ public:
     [[nodiscard]] const ModelInfo & info() const noexcept override { return info_; }
     [[nodiscard]] const Vocabulary & vocabulary() const noexcept override { return vocabulary_; }
     Result<std::unique_ptr<Decoder>> make_decoder(const ContextSettings & settings) const noexcept override;
+    Result<std::shared_ptr<const Adapter>> load_adapter(const std::string & path) const noexcept override;
 
 private:
     const std::shared_ptr<Script> script_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "check.hpp"
+#include "context_pool.hpp"
 #include "direct_generation.hpp"
 #include "lease.hpp"
 #include "scripted_model.hpp"
@@ -25,14 +26,15 @@ struct Scene {
     }
 
     // A pool of small batches, for a request without a lease.
-    [[nodiscard]] std::shared_ptr<ContextPool> pool(std::int32_t micro_batch, std::int32_t max_idle = 1) const {
+    [[nodiscard]] std::shared_ptr<ContextPool> pool(std::int32_t micro_batch, std::int32_t max_idle = 1,
+                                                    std::int32_t max_entries = 0, std::int32_t max_tokens = 0) const {
         ContextSettings settings;
         settings.context = model->info().settings.context;
         settings.batch_tokens = 2 * micro_batch;
         settings.micro_batch_tokens = micro_batch;
         settings.threads = 1;
         settings.prefill_threads = 2;
-        return std::make_shared<ContextPool>(model, settings, max_idle);
+        return std::make_shared<ContextPool>(model, settings, RetentionPolicy{max_idle, max_entries, max_tokens});
     }
 
     std::shared_ptr<Script> script = std::make_shared<Script>();
@@ -79,7 +81,7 @@ inline GenerationHandle start(const LeaseHandle & lease, GenerationRequest reque
 inline GenerationHandle start(const ModelHandle & model, const std::shared_ptr<ContextPool> & pool, GenerationRequest request) {
     GenerationHandle generation;
     Admission admission(std::make_shared<std::atomic<bool>>(true));
-    CHECK_EQUAL(start_direct(model, pool, std::move(admission), std::move(request)).into(generation).message(), "");
+    CHECK_EQUAL(start_direct(model, *pool, pool->settings(), pool->costs(), std::move(admission), std::move(request)).into(generation).message(), "");
     return generation;
 }
 

@@ -73,12 +73,14 @@ Error engine_failure(const char * what, const std::string & detail) noexcept {
 }  // namespace
 
 Result<std::unique_ptr<Decoder>> LlamaDecoder::make(std::shared_ptr<const void> keep_alive, const ContextTarget & target,
-                                                    const ContextSettings & settings) noexcept {
-    std::unique_ptr<LlamaDecoder> decoder(new LlamaDecoder(std::move(keep_alive), target, settings));
+                                                    const ContextSettings & settings, std::vector<AppliedAdapter> adapters) noexcept try {
+    std::unique_ptr<LlamaDecoder> decoder(new LlamaDecoder(std::move(keep_alive), target, settings, std::move(adapters)));
     if (Error error = decoder->open(); error.failed()) {
         return error;
     }
     return std::unique_ptr<Decoder>(std::move(decoder));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 LlamaDecoder::~LlamaDecoder() {
@@ -118,6 +120,9 @@ Error LlamaDecoder::open() noexcept {
         if (settings_.reproducible) {
             engine_private::use_reference_kernels(*context_);
         }
+        if (Error error = apply_adapters(); error.failed()) {
+            return error;
+        }
         batch_.reset(llama_batch_ext_init(context_.get()));
     } catch (const std::bad_alloc &) {
         return Error{ErrorCode::out_of_memory, "not enough memory for a context of " + std::to_string(positions) + " positions"};
@@ -125,6 +130,19 @@ Error LlamaDecoder::open() noexcept {
         return engine_failure("the engine could not make a context", error.what());
     }
     return read_back();
+}
+
+Error LlamaDecoder::apply_adapters() {
+    std::vector<llama_adapter_lora *> adapters;
+    std::vector<float> scales;
+    for (const AppliedAdapter & one : adapters_) {
+        adapters.push_back(one.adapter);
+        scales.push_back(one.scale);
+    }
+    if (adapters.empty() || llama_set_adapters_lora(context_.get(), adapters.data(), adapters.size(), scales.data()) == 0) {
+        return {};
+    }
+    return engine_failure("the engine did not take the adapters", {});
 }
 
 // The engine changes some settings silently: what it made must be what was asked, or it is an error.
@@ -267,6 +285,53 @@ Position LlamaDecoder::max_position(SequenceId id) const noexcept {
 
 bool LlamaDecoder::remove_from(SequenceId id, Position first) noexcept {
     return is_sequence(id) && first >= 0 && llama_memory_seq_rm(llama_get_memory(context_.get()), id, first, -1);
+}
+
+Result<std::string> LlamaDecoder::save(SequenceId id) noexcept {
+    if (context_.get_deleter().guard.foreign()) {
+        return Error{ErrorCode::forked, "this context belongs to the parent process"};
+    }
+    const EngineCall call;
+    if (Error error = call.check(); error.failed()) {
+        return error;
+    }
+    try {
+        std::string bytes(is_sequence(id) ? llama_state_seq_get_size(context_.get(), id) : 0, '\0');
+        const std::size_t n = llama_state_seq_get_data(context_.get(), reinterpret_cast<std::uint8_t *>(bytes.data()), bytes.size(), id);
+        if (n == 0 || n != bytes.size()) {
+            return engine_failure("the engine could not save a sequence", std::to_string(n) + " of " + std::to_string(bytes.size()) + " bytes");
+        }
+        return bytes;
+    } catch (const std::bad_alloc &) {
+        return Error{ErrorCode::out_of_memory};
+    } catch (const std::exception & error) {
+        return engine_failure("the engine could not save a sequence", error.what());
+    }
+}
+
+Error LlamaDecoder::restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept {
+    if (context_.get_deleter().guard.foreign()) {
+        return Error{ErrorCode::forked, "this context belongs to the parent process"};
+    }
+    const EngineCall call;
+    if (Error error = call.check(); error.failed()) {
+        return error;
+    }
+    const std::uint64_t mark = LogRing::mark();
+    std::string reason;
+    try {
+        const std::size_t n = !is_sequence(id) ? 0
+                                               : llama_state_seq_set_data(context_.get(), reinterpret_cast<const std::uint8_t *>(bytes.data()),
+                                                                          bytes.size(), id);
+        if (n == bytes.size() && n > 0 && max_position(id) == n_positions - 1) {
+            return {};
+        }
+        reason = LogRing::errors_since(mark);
+    } catch (const std::exception & error) {
+        reason = error.what();
+    }
+    (void) clear();
+    return engine_failure("the engine could not restore a sequence", reason);
 }
 
 MemoryUse LlamaDecoder::memory() const noexcept {

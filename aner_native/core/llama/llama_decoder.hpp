@@ -8,6 +8,7 @@
 #include "llama_handles.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace aner {
 
@@ -19,11 +20,16 @@ struct ContextTarget {
     std::int64_t kv_bytes_per_position;
 };
 
+struct AppliedAdapter {
+    llama_adapter_lora * adapter;
+    float scale;
+};
+
 class LlamaDecoder final : public Decoder {
 public:
     // Errors: out_of_memory (would not fit, or allocation failed), unsupported_combination, device_unavailable, engine.
     static Result<std::unique_ptr<Decoder>> make(std::shared_ptr<const void> keep_alive, const ContextTarget & target,
-                                                 const ContextSettings & settings) noexcept;
+                                                 const ContextSettings & settings, std::vector<AppliedAdapter> adapters) noexcept;
     ~LlamaDecoder() override;
 
     Error decode(const Batch & batch) noexcept override;
@@ -33,14 +39,18 @@ public:
     [[nodiscard]] Position max_position(SequenceId id) const noexcept override;
     [[nodiscard]] Position window() const noexcept override { return target_.window; }
     bool remove_from(SequenceId id, Position first) noexcept override;
+    Result<std::string> save(SequenceId id) noexcept override;
+    Error restore(SequenceId id, const std::string & bytes, std::int32_t n_positions) noexcept override;
     [[nodiscard]] const ResolvedContext & resolved() const noexcept override { return resolved_; }
     [[nodiscard]] MemoryUse memory() const noexcept override;
 
 private:
-    LlamaDecoder(std::shared_ptr<const void> keep_alive, const ContextTarget & target, const ContextSettings & settings) noexcept
-        : keep_alive_(std::move(keep_alive)), target_(target), settings_(settings) {}
+    LlamaDecoder(std::shared_ptr<const void> keep_alive, const ContextTarget & target, const ContextSettings & settings,
+                 std::vector<AppliedAdapter> adapters)
+        : keep_alive_(std::move(keep_alive)), target_(target), settings_(settings), adapters_(std::move(adapters)) {}
 
     Error open() noexcept;
+    Error apply_adapters();
     Error read_back() noexcept;
     Error check_rows(const Batch & batch) const noexcept;
     Error fill(const Batch & batch) noexcept;
@@ -48,7 +58,8 @@ private:
 
     const std::shared_ptr<const void> keep_alive_;  // the model
     const ContextTarget target_;
-    const ContextSettings settings_;
+    const ContextSettings settings_;  // holds the adapters' handles
+    const std::vector<AppliedAdapter> adapters_;
     std::shared_ptr<ComputePool> pool_;
     LlamaContextPtr context_;
     LlamaBatchPtr batch_;

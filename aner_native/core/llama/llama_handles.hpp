@@ -33,6 +33,7 @@ inline void free_model(llama_model * model) noexcept {
 
 using LlamaModelPtr = std::unique_ptr<llama_model, GuardedDelete<llama_model, free_model>>;
 using LlamaContextPtr = std::unique_ptr<llama_context, GuardedDelete<llama_context, llama_free>>;
+using LlamaAdapterPtr = std::unique_ptr<llama_adapter_lora, GuardedDelete<llama_adapter_lora, llama_adapter_lora_free>>;
 using LlamaBatchPtr = std::unique_ptr<llama_batch_ext, GuardedDelete<llama_batch_ext, llama_batch_ext_free>>;
 
 }  // namespace aner

@@ -10,16 +10,48 @@
 #include "llama_vocabulary.hpp"
 
 #include <exception>
+#include <mutex>
 #include <new>
 
 namespace aner {
 
 namespace {
 
+// Keeps the weights alive: the engine ties an adapter to its model.
+class LlamaAdapter final : public Adapter {
+public:
+    LlamaAdapter(std::shared_ptr<const void> model, LlamaAdapterPtr adapter, std::string path, std::string fingerprint) noexcept
+        : model_(std::move(model)), adapter_(std::move(adapter)), path_(std::move(path)), fingerprint_(std::move(fingerprint)) {}
+    ~LlamaAdapter() override {
+        const std::lock_guard<std::mutex> lock(adapters_of_models());
+        adapter_.reset();
+    }
+
+    // The engine's list of a model's adapters has no lock of its own.
+    static std::mutex & adapters_of_models() noexcept {
+        static std::mutex & only = *new std::mutex;
+        return only;
+    }
+
+    [[nodiscard]] const std::string & path() const noexcept override { return path_; }
+    [[nodiscard]] const std::string & fingerprint() const noexcept override { return fingerprint_; }
+    [[nodiscard]] llama_adapter_lora * get() const noexcept { return adapter_.get(); }
+
+private:
+    const std::shared_ptr<const void> model_;
+    LlamaAdapterPtr adapter_;
+    const std::string path_;
+    const std::string fingerprint_;
+};
+
 class LlamaModel final : public Model, public std::enable_shared_from_this<LlamaModel> {
 public:
-    LlamaModel(LlamaModelPtr model, LlamaVocabulary vocabulary, ModelInfo info, bool on_cpu) noexcept
-        : model_(std::move(model)), vocabulary_(std::move(vocabulary)), info_(std::move(info)), on_cpu_(on_cpu) {}
+    LlamaModel(LlamaModelPtr model, LlamaVocabulary vocabulary, ModelInfo info, TensorShapes shapes, bool on_cpu) noexcept
+        : model_(std::move(model)),
+          vocabulary_(std::move(vocabulary)),
+          info_(std::move(info)),
+          shapes_(std::move(shapes)),
+          on_cpu_(on_cpu) {}
 
     [[nodiscard]] const ModelInfo & info() const noexcept override { return info_; }
     [[nodiscard]] const Vocabulary & vocabulary() const noexcept override { return vocabulary_; }
@@ -30,13 +62,54 @@ public:
         }
         const ContextTarget target{model_.get(), on_cpu_, vocabulary_.n_tokens(), info_.facts.sliding_window,
                                    kv_bytes_per_position(info_.facts, settings.kv_type)};
-        return LlamaDecoder::make(shared_from_this(), target, settings);
+        std::vector<AppliedAdapter> applied;
+        for (const EffectiveAdapter & one : settings.adapters) {
+            applied.push_back({static_cast<const LlamaAdapter &>(*one.adapter).get(), one.scale});
+        }
+        return LlamaDecoder::make(shared_from_this(), target, settings, std::move(applied));
+    }
+
+    Result<std::shared_ptr<const Adapter>> load_adapter(const std::string & path) const noexcept override try {
+        if (model_.get_deleter().guard.foreign()) {
+            return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child"};
+        }
+        const EngineCall call;
+        if (Error error = call.check(); error.failed()) {
+            return error;
+        }
+        Result<GgufHeader> header = read_gguf_header(path);
+        if (header.failed()) {
+            const bool missing = header.error().code() == ErrorCode::model_not_found;
+            return missing ? header.error() : Error{ErrorCode::adapter, header.error().message()};
+        }
+        if (Error error = admit_adapter(header.value(), info_.facts, shapes_); error.failed()) {
+            return error;
+        }
+        Result<Digest> before = digest_files({path}, nullptr, nullptr);
+        if (before.failed()) {
+            return before.error();
+        }
+        const std::uint64_t mark = LogRing::mark();
+        const std::lock_guard<std::mutex> lock(LlamaAdapter::adapters_of_models());
+        LlamaAdapterPtr adapter(llama_adapter_lora_init(model_.get(), path.c_str()));
+        if (adapter == nullptr) {
+            return Error{ErrorCode::adapter, path + ": the engine refuses this adapter: " + LogRing::errors_since(mark)};
+        }
+        Result<Digest> after = digest_files({path}, nullptr, nullptr);
+        if (after.failed() || after.value().hex != before.value().hex) {
+            return Error{ErrorCode::fingerprint_mismatch, path + " changed while it was loaded"};
+        }
+        return std::shared_ptr<const Adapter>(
+            std::make_shared<LlamaAdapter>(shared_from_this(), std::move(adapter), path, before.value().hex));
+    } catch (const std::exception & error) {
+        return Error{ErrorCode::adapter, path + ": the engine refuses this adapter: " + error.what()};
     }
 
 private:
     const LlamaModelPtr model_;
     const LlamaVocabulary vocabulary_;
     const ModelInfo info_;
+    const TensorShapes shapes_;
     const bool on_cpu_;
 };
 
@@ -171,7 +244,7 @@ Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSetting
     info.summary.probe = probe_duration;
     info.summary.engine = engine_duration;
     info.summary.total = elapsed(start, Clock::now());
-    return ModelHandle(std::make_shared<LlamaModel>(opened.take(), std::move(vocabulary), std::move(info), on_cpu));
+    return ModelHandle(std::make_shared<LlamaModel>(opened.take(), std::move(vocabulary), std::move(info), admitted.shapes, on_cpu));
 }
 
 Error probe_model(const AdmittedModel & admitted) noexcept {

@@ -3,11 +3,47 @@ file is without loading it."""
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from aner.llm._inspect import inspect
 from aner.llm._load import load
 from aner.llm._model import Model
-from aner.llm._profile import Profile
+from aner.llm._profile import OptimizerProfile, Profile
 from aner.llm._response import Response, TokenLogprob, TopLogprob
+from aner.llm._session import Session
 from aner.llm._stream import Stream
 
-__all__ = ["Model", "Profile", "Response", "Stream", "TokenLogprob", "TopLogprob", "inspect", "load"]
+__all__ = [
+    "Model",
+    "OptimizerProfile",
+    "Profile",
+    "Response",
+    "Session",
+    "Stream",
+    "TokenLogprob",
+    "TopLogprob",
+    "inspect",
+    "load",
+    "restore_session",
+    "with_optimizer",
+]
+
+
+def with_optimizer(model: Model, *settings: Any, **named: Any) -> Model:
+    """The same as ``model.with_optimizer(...)``."""
+    return model.with_optimizer(*settings, **named)
+
+
+def restore_session(model: Model, path: str | os.PathLike[str]) -> Session:
+    """A new session of ``model`` that goes on where ``session.save(path)`` left off.
+
+    SnapshotError when the file is damaged or was made by another model, adapters, settings or engine; nothing is changed then.
+    """
+    session = model.session()
+    try:
+        session._restore(path)
+    except BaseException:
+        session.close()
+        raise
+    return session

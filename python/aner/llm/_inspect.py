@@ -8,7 +8,8 @@ import aner_native
 
 from aner._logging import flush_engine_log
 from aner.llm._figures import Figures
-from aner.llm._load import Progress, check_progress, local_path, sha256_digits
+from aner.llm._load import Progress, check_progress, sha256_digits
+from aner.llm._paths import local_path
 
 __all__ = ["inspect"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import aner_native
 
 from aner._logging import flush_engine_log
-from aner.errors import ConfigurationError, ModelNotFoundError
+from aner.errors import ConfigurationError
 from aner.llm import _probe
 from aner.llm._model import Model
-from aner.llm._options import utf8
+from aner.llm._paths import local_path
 
 Progress = Callable[[str, float], object]
 
@@ -97,21 +97,3 @@ def sha256_digits(expected: str | None) -> bytes:
     if expected is not None and not (isinstance(expected, str) and expected):
         raise ConfigurationError(f"expected_sha256 must be 64 hexadecimal digits, it is {expected!r:.100}")
     return (expected or "").encode("utf-8", "replace")
-
-
-def local_path(path: str | os.PathLike[str]) -> bytes:
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        raise ConfigurationError(f"path must be a str or a path, it is {path!r:.100}") from None
-    if not isinstance(text, str):
-        raise ConfigurationError(f"path must be a str or a path, it is {path!r:.100}")
-    if "://" in text:
-        raise ModelNotFoundError(f"{text} is not a local file: aner never downloads; fetch it first and give its path")
-    if not text or "\0" in text:
-        raise ModelNotFoundError(f"{text!r} is not the path of a file")
-    try:
-        return os.fsencode(text)
-    except UnicodeEncodeError:
-        utf8("path", text)
-        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
@@ -12,9 +13,11 @@ from aner._logging import flush_engine_log
 from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
 from aner.llm._figures import Figures
 from aner.llm._options import native_options, token_ids, utf8
-from aner.llm._profile import Profile
+from aner.llm._paths import local_path
+from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings, optimizer_profile
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
+from aner.llm._session import Session
 from aner.llm._stream import Stream, run_with_callback
 
 __all__ = ["OPERATIONS", "Model"]
@@ -99,9 +102,9 @@ class Model:
         clock = aner_native.Clock()
         native = self._require()
         checked = native_options(options)
-        tokens, template_ns, tokenize_ns = self._prompter.tokens(native, prompt, messages, raw)
+        tokens, measured = self._prompter.tokens(native, prompt, messages, raw)
         try:
-            generation = native.start(tokens, checked, clock, template_ns, tokenize_ns)
+            generation = native.start(tokens, checked, clock, measured)
         finally:
             flush_engine_log()
         return Stream(generation, native.piece, checked["logprobs"] >= 0)
@@ -123,6 +126,45 @@ class Model:
 
     # -- builders ------------------------------------------------------------------------------------------------------------
 
+    def with_optimizer(
+        self,
+        threads: int | OptimizerProfile = UNSET,
+        prefill_threads: int = UNSET,
+        batch_tokens: int = UNSET,
+        micro_batch_tokens: int = UNSET,
+        prefix_cache_entries: int = UNSET,
+        prefix_cache_tokens: int = UNSET,
+        speculative_tokens: int = UNSET,
+    ) -> Model:
+        """A lease with these settings, the same weights and adapters, and a fresh pool of contexts; this one stays as it is.
+
+        Any keyword order, but a later setting needs all before it; or one OptimizerProfile, whose docstring has the ranges and
+        defaults. Raises ConfigurationError, UnsupportedCombinationError (prefix reuse or speculation on a recurrent model).
+        """
+        given = (
+            threads, prefill_threads, batch_tokens, micro_batch_tokens, prefix_cache_entries, prefix_cache_tokens,
+            speculative_tokens,
+        )  # fmt: skip
+        native = self._require()
+        settings = native_settings(optimizer_profile(given), native.info()["context"])
+        try:
+            return Model(native.with_optimizer(settings), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
+    def with_adapter(self, path: str | os.PathLike[str], scale: float = 1.0) -> Model:
+        """A lease with one more LoRA adapter (GGUF), applied with ``scale``; at most four. Everything else as in this lease.
+
+        Raises AdapterError when the adapter is damaged, belongs to another base, or would not be applied whole.
+        """
+        native = self._require()
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)):
+            raise ConfigurationError(f"scale must be a number, it is {scale!r:.100}")
+        try:
+            return Model(native.with_adapter(local_path(path), float(scale)), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
     def with_context_pool(self, max_idle: int) -> Model:
         """A lease like this one with a fresh pool that keeps at most ``max_idle`` (0..4) idle contexts."""
         if isinstance(max_idle, bool) or not isinstance(max_idle, int) or abs(max_idle) >= 2**31:
@@ -130,6 +172,14 @@ class Model:
         native = self._require()
         try:
             return Model(native.with_context_pool(max_idle), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
+    def session(self) -> Session:
+        """A conversation that keeps its own context across turns, with this lease's settings; configure before you make one."""
+        native = self._require()
+        try:
+            return Session(native.native_stateless(), native.session(), self._prompter)
         finally:
             flush_engine_log()
 
@@ -146,6 +196,10 @@ class Model:
     def fingerprint(self) -> str:
         """SHA-256 of the model's content, in hexadecimal; derived leases keep it."""
         return str(self._require().info()["fingerprint"])
+
+    def adapters(self) -> list[Figures]:
+        """The effective adapters in order: path, fingerprint (SHA-256 of the content) and scale."""
+        return [Figures(one) for one in self._require().adapters()]
 
     def profile(self) -> Profile:
         """The frozen settings of this lease."""
@@ -195,7 +249,12 @@ class Model:
             return False
         if operation == "chat":
             return self._prompter.has_template
-        return operation in {"generate", "stream", "context_pool"}
+        if operation in {"prefix_reuse", "speculation"}:
+            profile = native.profile()
+            return profile["prefix_cache_entries" if operation == "prefix_reuse" else "speculative_tokens"] > 0
+        if operation == "session":
+            return self._prompter.has_template
+        return operation in {"generate", "stream", "context_pool", "optimizer", "adapter"}
 
     # -- lifetime ------------------------------------------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import aner_native
 
-from aner.errors import ContextFullError, InvalidRequestError, TemplateError
+from aner.errors import AnerError, ContextFullError, InvalidRequestError, TemplateError
 from aner.llm._options import token_ids, utf8
-from aner.llm._template import ChatTemplate
+from aner.llm._template import ChatTemplate, template_only_prefix
 
 
 class Prompter:
-    """The chat template and the tokenizer of one model; immutable, shared by its leases."""
+    """The chat template of one model and how prompts are made with it; immutable, shared by its leases, holds no weights."""
 
     def __init__(
         self, native: aner_native.NativeLease, chat_template: str | None, template_args: Mapping[str, Any] | None
@@ -41,6 +41,8 @@ class Prompter:
                 raise
             self._broken = error  # the model's own: it is still good for raw prompts
         self._template_args = dict(template_args or {})
+        self._bos_tokens = 1 if vocabulary["adds_bos"] else 0
+        self._shared_tokens: int | None = None
 
     @property
     def has_template(self) -> bool:
@@ -52,40 +54,59 @@ class Prompter:
         prompt: str | Sequence[int] | None,
         messages: Sequence[Mapping[str, Any]] | None,
         raw: bool,
-    ) -> tuple[list[int], int, int]:
-        """Token ids, nanoseconds of the template and of the tokenizer; -1 for the one that was not used."""
+    ) -> tuple[list[int], dict[str, int]]:
+        """Token ids and what was measured: nanoseconds of template and tokenizer (-1 if unused), tokens every prompt begins with."""
         if (prompt is None) == (messages is None):
             raise InvalidRequestError("give either a prompt or messages=, and not both")
         if not isinstance(raw, bool):
             raise InvalidRequestError(f"raw must be True or False, it is {raw!r:.100}")
-        if messages is not None and raw:
-            raise InvalidRequestError("messages are rendered by the chat template; raw=True is for a prompt")
-        if prompt is not None and not isinstance(prompt, str):
-            return token_ids("prompt", prompt), -1, -1
-        template_ns = -1
-        spans: list[tuple[int, int]] = []
-        if messages is not None or (not raw and (self._template is not None or self._broken is not None)):
-            if self._broken is not None:
-                raise self._broken
-            if self._template is None:
-                raise InvalidRequestError(
-                    "this model has no chat template, so messages cannot be rendered: give one with "
-                    "load(..., chat_template=...), or a prompt string, which is then taken as raw text"
-                )
-            if prompt is not None:
-                utf8("prompt", prompt)
-                messages = [{"role": "user", "content": prompt}]
-            assert messages is not None  # one of the two was given
-            before = time.perf_counter_ns()
-            rendered = self._template.render(messages, template_args=self._template_args)
-            template_ns = time.perf_counter_ns() - before
-            text, spans, is_rendered = utf8("the rendered prompt", rendered.text), list(rendered.literal_spans), True
-        else:
-            text, is_rendered = utf8("prompt", prompt), False
+        if messages is not None:
+            if raw:
+                raise InvalidRequestError("messages are rendered by the chat template; raw=True is for a prompt")
+            return self.conversation(native, messages)
+        if not isinstance(prompt, str):
+            return token_ids("prompt", prompt), {"template_ns": -1, "tokenize_ns": -1, "template_tokens": self._bos_tokens}
+        text = utf8("prompt", prompt)
+        if not raw and (self._template is not None or self._broken is not None):
+            return self.conversation(native, [{"role": "user", "content": prompt}])
+        ids, tokenize_ns = self._tokenize(native, text, False, [])
+        return ids, {"template_ns": -1, "tokenize_ns": tokenize_ns, "template_tokens": self._bos_tokens}
+
+    def conversation(
+        self, native: aner_native.NativeLease, messages: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[int], dict[str, int]]:
+        """The same for a whole conversation, which only a chat template can render."""
+        if self._broken is not None:
+            raise self._broken
+        if self._template is None:
+            raise InvalidRequestError(
+                "this model has no chat template, so messages cannot be rendered: give one with "
+                "load(..., chat_template=...), or a prompt string, which is then taken as raw text"
+            )
+        before = time.perf_counter_ns()
+        rendered = self._template.render(messages, template_args=self._template_args)
+        template_ns = time.perf_counter_ns() - before
+        ids, tokenize_ns = self._tokenize(native, utf8("the rendered prompt", rendered.text), True, list(rendered.literal_spans))
+        return ids, {"template_ns": template_ns, "tokenize_ns": tokenize_ns, "template_tokens": self._template_tokens(native)}
+
+    def _tokenize(
+        self, native: aner_native.NativeLease, text: bytes, control: bool, literal: list[tuple[int, int]]
+    ) -> tuple[list[int], int]:
         before = time.perf_counter_ns()
         self._refuse_hopeless(text)
-        ids = native.tokenize(text, True, is_rendered, spans)
-        return ids, template_ns, time.perf_counter_ns() - before
+        ids = native.tokenize(text, True, control, literal)
+        return ids, time.perf_counter_ns() - before
+
+    def _template_tokens(self, native: aner_native.NativeLease) -> int:
+        """Tokens of the text that two conversations share which differ in their first user character; found out once."""
+        if self._shared_tokens is None:
+            assert self._template is not None  # only asked for after it rendered
+            try:
+                shared = template_only_prefix(self._template).encode()
+            except AnerError:
+                shared = b""  # a template that needs other messages: nothing is known to be shared
+            self._shared_tokens = len(native.tokenize(shared, True, True, []))
+        return self._shared_tokens
 
     def _refuse_hopeless(self, text: bytes) -> None:
         """A text that could not fit even in the longest tokens is refused before it is tokenized."""

@@ -26,11 +26,20 @@ class Stream:
     On an ordinary lease nothing runs while nobody reads.
     """
 
-    def __init__(self, generation: aner_native.NativeGeneration, piece: Callable[[int], bytes], wants_logprobs: bool) -> None:
-        self._generation = generation
+    def __init__(
+        self,
+        generation: aner_native.NativeGeneration,
+        piece: Callable[[int], bytes],
+        wants_logprobs: bool,
+        *,
+        on_finished: Callable[[Response], None] | None = None,
+    ) -> None:
+        self._generation: aner_native.NativeGeneration | None = generation
         self._piece = piece
         self._wants_logprobs = wants_logprobs
-        self._finished = False
+        self._on_finished = on_finished
+        self._response: Response | None = None
+        self._error: AnerError | None = None
 
     def __iter__(self) -> Generator[str, None, None]:
         """Pieces of text. Leaving the loop early cancels the request."""
@@ -50,37 +59,45 @@ class Stream:
         return piece
 
     def _next_piece(self) -> str | None:
-        while not self._finished:
-            text = self._step()
+        while self._response is None:
+            text = self._advance(to_the_end=False)
             if text:
                 return text
         return None
 
-    def _step(self) -> str:
+    def response(self) -> Response:
+        """The result; runs the request to its end first. Raises CancelledError when it was cancelled before."""
+        while self._response is None:
+            self._advance(to_the_end=True)
+        return self._response
+
+    def _advance(self, *, to_the_end: bool) -> str:
+        """One step, or all that is left. However the request ends, what it held goes: the weights may be closed by then."""
+        generation = self._generation
+        if generation is None:
+            if self._error is not None:
+                raise self._error
+            return ""
         try:
-            text, self._finished = self._generation.next()
-        except AnerError:
+            text, finished = generation.run() if to_the_end else generation.next()
+        except BusyError:
+            raise  # another thread is reading: nothing has ended
+        except AnerError as error:
             flush_engine_log()
+            self._error = error.with_traceback(None)
+            self._generation = None
             raise
         except BaseException:  # KeyboardInterrupt, or what a signal handler raised: the request ends with it
             self.cancel()
             raise
+        if finished:
+            result = generation.result()
+            response = Response(result, self._logprobs(result) if self._wants_logprobs else None)
+            if self._on_finished is not None:
+                self._on_finished(response)
+            self._response = response
+            self._generation = None
         return text
-
-    def response(self) -> Response:
-        """The result; runs the request to its end first. Raises CancelledError when it was cancelled before."""
-        if not self._finished:
-            try:
-                self._generation.run()
-            except AnerError:
-                flush_engine_log()
-                raise
-            except BaseException:
-                self.cancel()
-                raise
-            self._finished = True
-        result = self._generation.result()
-        return Response(result, self._logprobs(result) if self._wants_logprobs else None)
 
     def _logprobs(self, result: dict[str, Any]) -> tuple[TokenLogprob, ...]:
         piece = self._piece
@@ -91,7 +108,9 @@ class Stream:
 
     def cancel(self) -> None:
         """End the request within one step; whoever waits for it gets CancelledError. Harmless when it is over already."""
-        self._generation.cancel()
+        generation = self._generation
+        if generation is not None:
+            generation.cancel()
 
     def close(self) -> None:
         """The same as ``cancel()``; also what leaving a ``with`` block does."""
@@ -104,15 +123,15 @@ class Stream:
         self.close()
 
     def __del__(self) -> None:
-        generation = getattr(self, "_generation", None)
-        if generation is not None and not self._finished:
-            generation.cancel()
+        if getattr(self, "_generation", None) is not None:
+            self.cancel()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Stream cannot be pickled or copied: it is a request running in this process; send its text instead")
 
     def __repr__(self) -> str:
-        return f"<Stream {'finished' if self._finished else 'running'}>"
+        state = "finished" if self._response is not None else "running" if self._error is None else "failed"
+        return f"<Stream {state}>"
 
 
 def run_with_callback(stream: Stream, on_text: Callable[[str], object]) -> Response:
