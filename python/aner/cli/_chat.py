@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aner.cli._output import Answer, measured, note
-from aner.cli._parameters import ChatOptions, LoadOptions, ModelPath, with_groups
+from aner.cli._parameters import ChatOptions, ChatProfileOptions, LoadOptions, ModelPath, with_groups
 from aner.errors import AnerError, ConfigurationError, ContextFullError
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def chat(
     model: ModelPath,
     *,
     load: LoadOptions,
+    profile: ChatProfileOptions,
     request: ChatOptions,
     system: Annotated[str | None, typer.Option(help="The system message.", metavar="TEXT", show_default=False)] = None,
 ) -> None:
@@ -44,7 +45,10 @@ def chat(
     if request.logprobs is not None:
         raise typer.BadParameter("is an option of generate", param_hint="--logprobs")
     options = request.values()
-    with load.load(model) as lease:
+    loaded = load.load(model)
+    if loaded.metadata()["memory_kind"] in ("recurrent", "hybrid") and profile == ChatProfileOptions():
+        profile = ChatProfileOptions(prefix_cache_entries=0)  # its memory cannot be trimmed to a prefix
+    with profile.derive(loaded) as lease:
         if not lease.supports("chat"):
             raise ConfigurationError(
                 f"{model} has no usable chat template: give one with --chat-template, or use 'aner generate'"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from aner.cli._output import Answer, measured, note, print_json, response_figures
-from aner.cli._parameters import AsJson, LoadOptions, ModelPath, RequestOptions, with_groups
+from aner.cli._parameters import AsJson, LoadOptions, ModelPath, ProfileOptions, RequestOptions, with_groups
 from aner.errors import InvalidRequestError
 
 
@@ -23,6 +23,7 @@ def generate(
     ] = None,
     *,
     load: LoadOptions,
+    profile: ProfileOptions,
     request: RequestOptions,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
     stream: Annotated[bool, typer.Option("--stream/--no-stream", help="Print the text as it comes.")] = True,
@@ -39,7 +40,7 @@ def generate(
     if request.logprobs is not None and not json:
         raise typer.BadParameter("needs --json", param_hint="--logprobs")
     text = _from_stdin(waits=prompt == "-") if prompt in (None, "-") else prompt
-    with load.load(model) as lease, lease.start(text, raw=raw, **options) as running:
+    with profile.derive(load.load(model)) as lease, lease.start(text, raw=raw, **options) as running:
         if json:
             response = running.response()
         else:

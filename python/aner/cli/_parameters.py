@@ -34,6 +34,7 @@ def _option(text: str, *names: str, panel: str, **settings: Any) -> Any:
 
 _load = functools.partial(_option, panel="Loading")
 _request = functools.partial(_option, panel="Generation")
+_profile = functools.partial(_option, panel="Profile")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +83,44 @@ class LoadOptions:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProfileOptions:
+    """The settings of ``OptimizerProfile``, and adapters. Speed settings change no greedy answer but near ties."""
+
+    threads: Annotated[int, _profile("Compute threads for one row; 0: chosen from the usable CPUs.")] = 0
+    prefill_threads: Annotated[int, _profile("Compute threads for several rows; 0: chosen.")] = 0
+    batch_tokens: Annotated[int, _profile("Rows of one target call.")] = 512
+    micro_batch_tokens: Annotated[
+        int | None, _profile("Rows of one graph; 512 or --batch-tokens if less.", show_default=False)
+    ] = None
+    prefix_cache_entries: Annotated[int, _profile("Prompts whose KV is kept for the next, 0 to 4.")] = 0
+    prefix_cache_tokens: Annotated[
+        int | None, _profile("Prompt tokens kept of each; 2048 or the context if less.", show_default=False)
+    ] = None
+    speculative_tokens: Annotated[int, _profile("Longest draft of prompt lookup, 0 to 32; greedy requests only.")] = 0
+    adapter: Annotated[
+        list[str] | None, _profile("A LoRA adapter; up to four.", metavar="FILE[=SCALE]", show_default=False)
+    ] = None
+
+    def derive(self, lease: Model) -> Model:
+        """``lease`` itself when nothing was asked for; else a new one, and ``lease`` is closed."""
+        from aner.llm import OptimizerProfile
+
+        asked = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "adapter"}
+        profile = OptimizerProfile(**asked)
+        derived = lease
+        for path, scale in map(_adapter, self.adapter or ()):
+            derived = _replace(derived, derived.with_adapter(path, scale))
+        return derived if profile == OptimizerProfile() else _replace(derived, derived.with_optimizer(profile))
+
+
+@dataclasses.dataclass(frozen=True)
+class ChatProfileOptions(ProfileOptions):
+    """The same for a conversation, each of whose prompts begins with the one before."""
+
+    prefix_cache_entries: Annotated[int, _profile("Prompts whose KV is kept for the next, 0 to 4.")] = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class RequestOptions:
     """The options of one request."""
 
@@ -125,6 +164,19 @@ class ChatOptions(RequestOptions):
     """The same for an answer in a conversation, which may be longer."""
 
     max_tokens: Annotated[int, _request("At most this many tokens for each answer.")] = 1024
+
+
+def _replace(source: Model, derived: Model) -> Model:
+    source.close()
+    return derived
+
+
+def _adapter(given: str) -> tuple[str, float]:
+    path, equals, scale = given.rpartition("=")
+    try:
+        return (path, float(scale)) if equals else (given, 1.0)
+    except ValueError:
+        return given, 1.0  # the path itself has an equals sign
 
 
 def _bias(given: str) -> tuple[int, float]:
