@@ -27,11 +27,11 @@ def pending() -> list[str]:
 def marks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """The contract ids of all tests of the repository, whichever of them are run now; native cases are tests too."""
     found = tmp_path_factory.mktemp("marks") / "marks.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "tests.support.contract_marks"],
-        capture_output=True, text=True, cwd=ROOT,
-        env={**os.environ, "ANER_CONTRACT_MARKS": str(found), "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
-    )  # fmt: skip
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.support.contract_marks"]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-qq", *plugins]
+    path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    environment = {**os.environ, "ANER_CONTRACT_MARKS": str(found), "PYTHONPATH": path}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return json.loads(found.read_text("utf-8"))  # type: ignore[no-any-return]
 

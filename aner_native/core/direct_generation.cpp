@@ -41,7 +41,7 @@ DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, Gener
     result_.seed = request_.sampling.seed;
 }
 
-Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) noexcept {
+Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) {
     Timings & t = result_.timings;
     if (settings_.speculative_tokens > 0) {
         policy_.emplace(settings_.n_outputs - 1, costs);

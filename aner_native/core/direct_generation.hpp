@@ -33,7 +33,7 @@ public:
     DirectGeneration(ModelHandle model, Admission admission, GenerationRequest request, const ContextSettings & settings);
 
     // Takes a context from `source`, unless no tokens are asked for (P9). `costs`: for drafts, if the settings have room for any.
-    Error acquire(ContextSource & source, const CostTable & costs) noexcept;
+    Error acquire(ContextSource & source, const CostTable & costs);
 
     Result<GenerationEvent> next() noexcept override;
     void cancel() noexcept override;

@@ -49,12 +49,14 @@ Error validate(const GenerationRequest & request, std::int32_t n_vocab, std::int
     return Error{ErrorCode::out_of_memory};
 }
 
-Error validate_draft_sampling(const ContextSettings & settings, const GenerationRequest & request) noexcept {
+Error validate_draft_sampling(const ContextSettings & settings, const GenerationRequest & request) noexcept try {
     if (settings.speculative_tokens == 0 || !(request.sampling.temperature > 0)) {
         return {};
     }
     return refuse("temperature is " + std::to_string(request.sampling.temperature) +
                   " on a lease that speculates, which is greedy only: use temperature 0, or a lease with speculative_tokens 0");
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 }  // namespace aner

@@ -109,13 +109,15 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     return Error{ErrorCode::out_of_memory};
 }
 
-Result<std::shared_ptr<Session>> Lease::session() const noexcept {
+Result<std::shared_ptr<Session>> Lease::session() const noexcept try {
     if (foreign()) {
         return forked();
     }
     ContextSettings settings = pool_->settings();
     settings.full_window = true;  // a turn takes positions back
     return Session::make(model_, settings, pool_->costs());
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Result<LeaseHandle> Lease::native_stateless() const noexcept try {

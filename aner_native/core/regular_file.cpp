@@ -31,7 +31,8 @@ const char * kind_of(mode_t mode) noexcept {
 
 Error not_opened(const std::string & path, int code) {
     if (code == ENAMETOOLONG) {
-        return Error{ErrorCode::model_not_found, "no file: a path of " + std::to_string(path.size()) + " bytes is too long, " + quoted(path)};
+        return Error{ErrorCode::model_not_found,
+                     "no file: a path of " + std::to_string(path.size()) + " bytes is too long, " + quoted(path)};
     }
     if (code == ENOENT || code == ENOTDIR || code == ELOOP) {
         return Error{ErrorCode::model_not_found, "no file at '" + path + "'"};

@@ -19,14 +19,14 @@ public:
             return;
         }
         Session & s = *session_;
-        const std::vector<Token> before = s.tokens_;
+        std::vector<Token> before = std::move(s.tokens_);
         std::int32_t in_memory = n_cached_;
         if (trim_to(*s.decoder_, 0, in_memory).failed()) {
             s.forget();
             in_memory = 0;
         }
         if (s.usable_ && !s.evaluate(before, in_memory).failed()) {
-            s.tokens_ = before;
+            s.tokens_ = std::move(before);
         } else {
             s.forget();
         }
@@ -36,7 +36,7 @@ public:
     [[nodiscard]] std::int32_t n_cached() const noexcept override { return n_cached_; }
 
     Error keep(const std::vector<Token> & history, std::int32_t /*n_prompt*/, std::int32_t n_computed,
-               Timings & /*timings*/) noexcept override {
+               Timings & /*timings*/) noexcept override try {
         kept_ = true;
         Session & s = *session_;
         s.tokens_.assign(history.begin(), history.begin() + n_computed);
@@ -48,6 +48,9 @@ public:
             s.forget();
         }
         return error;
+    } catch (const std::bad_alloc &) {
+        session_->forget();
+        return Error{ErrorCode::out_of_memory};
     }
 
 private:
@@ -102,20 +105,21 @@ Result<std::unique_ptr<ContextHold>> Session::acquire(const std::vector<Token> &
     // [0, kept) is shared, [kept, end) removed; the last token of the prompt is always evaluated: its logits are needed
     std::int32_t kept = std::min(common_prefix(tokens_, prompt), static_cast<std::int32_t>(prompt.size()) - 1);
     if (kept < static_cast<std::int32_t>(tokens_.size()) && trim_to(*decoder_, 0, kept).failed()) {
-        const std::vector<Token> before = tokens_;
+        std::vector<Token> before = std::move(tokens_);
         forget();
         if (!usable_) {
             return Error{ErrorCode::engine, "this session's context could not be cleared: make a new session"};
         }
-        tokens_ = before;  // what a failed turn has to bring back
+        tokens_ = std::move(before);  // what a failed turn has to bring back
         kept = 0;
     }
     return std::unique_ptr<ContextHold>(std::make_unique<Turn>(shared_from_this(), kept));
 } catch (const std::bad_alloc &) {
+    forget();  // what was removed cannot be brought back without a Turn
     return Error{ErrorCode::out_of_memory};
 }
 
-Error Session::evaluate(const std::vector<Token> & tokens, std::int32_t from) noexcept {
+Error Session::evaluate(const std::vector<Token> & tokens, std::int32_t from) noexcept try {
     Batch batch;
     const auto end = static_cast<std::int32_t>(tokens.size());
     while (from < end) {
@@ -129,6 +133,8 @@ Error Session::evaluate(const std::vector<Token> & tokens, std::int32_t from) no
         }
     }
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 void Session::forget() noexcept {

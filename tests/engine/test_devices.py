@@ -15,8 +15,8 @@ Synthetic = Callable[[str], Path]
 BACKENDS: list[str] = aner.build_info()["backends"]  # type: ignore[assignment]
 #: Every spelling of an accelerator, with the backend it needs.
 ACCELERATORS = {
-    "metal": "metal", "mps": "metal", "metal:0": "metal", "cuda": "cuda", "cuda:0": "cuda", "cuda:1": "cuda", "cuda:999": "cuda",
-    "vulkan": "vulkan", "vulkan:0": "vulkan", "vulkan:7": "vulkan",
+    "metal": "metal", "mps": "metal", "metal:0": "metal", "cuda": "cuda", "cuda:0": "cuda", "cuda:1": "cuda",
+    "cuda:999": "cuda", "vulkan": "vulkan", "vulkan:0": "vulkan", "vulkan:7": "vulkan",
 }  # fmt: skip
 FOUND = {one["name"] for one in aner_native.devices()}
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aner import ConfigurationError, ContextFullError, InvalidRequestError, errors, llm
+from tests.support.byte_vocabulary import BOS, EOS, ids_of
 from tests.support.reference_llama import ReferenceLlama
 
-PROMPT = [1, 75, 104, 111, 111, 114, 35, 122, 114, 117, 111, 103]  # BOS, then "Hello world" in the byte vocabulary
-EOS = 2
+PROMPT = [BOS, *ids_of("Hello world")]
 SAMPLED = {"temperature": 1.5, "top_k": 60, "top_p": 0.97, "min_p": 0.001, "max_tokens": 16, "ignore_eos": True}
 
 
@@ -236,12 +236,11 @@ def test_when_every_token_is_banned_the_request_says_so_and_the_lease_goes_on(mo
 @pytest.mark.contract("Z7")
 def test_penalties_see_the_prompt_and_the_output_within_their_window(model: llm.Model) -> None:
     tokens = model.generate(PROMPT, max_tokens=60, ignore_eos=True).token_ids()
-    fresh = model.generate(
-        PROMPT, max_tokens=60, ignore_eos=True, presence_penalty=2.0, frequency_penalty=2.0, repeat_penalty=10.0, penalty_window=-1
-    ).token_ids()
+    penalties = {"presence_penalty": 2.0, "frequency_penalty": 2.0, "repeat_penalty": 10.0}
+    fresh = model.generate(PROMPT, max_tokens=60, ignore_eos=True, penalty_window=-1, **penalties).token_ids()
     assert len(set(tokens)) < len(tokens), "the model repeats itself when nothing keeps it from it"
     assert len(set(fresh)) > len(set(tokens))
-    unseen = model.generate(PROMPT, max_tokens=60, ignore_eos=True, presence_penalty=2.0, repeat_penalty=10.0, penalty_window=0)
+    unseen = model.generate(PROMPT, max_tokens=60, ignore_eos=True, penalty_window=0, **penalties)
     assert unseen.token_ids() == tokens
 
 

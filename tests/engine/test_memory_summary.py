@@ -38,9 +38,9 @@ def test_every_figure_names_its_scope_and_nothing_else_is_there(synthetic: Synth
         memory = model.memory_summary()
         assert set(memory) == {
             "weights_bytes_shared", "kv_bytes_per_context", "kv_payload_bytes_per_context", "compute_bytes_per_context",
-            "output_rows_bytes_per_context", "retained_contexts", "retained_contexts_limit", "retained_contexts_bytes", "context",
-            "kv_cells", "kv_cache_type", "flash_attention_requested", "flash_attention_resolved", "device", "weights_mapped",
-            "reproducible",
+            "output_rows_bytes_per_context", "retained_contexts", "retained_contexts_limit", "retained_contexts_bytes",
+            "context", "kv_cells", "kv_cache_type", "flash_attention_requested", "flash_attention_resolved", "device",
+            "weights_mapped", "reproducible",
         }  # fmt: skip
         with pytest.raises(TypeError):
             memory["context"] = 1  # type: ignore[index]
@@ -74,7 +74,9 @@ def test_sliding_window_layers_are_counted_as_the_window_they_keep(
 
 @pytest.mark.contract("M1")
 @pytest.mark.parametrize("context", [64, 4096])
-def test_recurrent_layers_are_counted_as_their_state_which_does_not_grow_with_the_context(synthetic: Synthetic, context: int) -> None:
+def test_recurrent_layers_are_counted_as_their_state_which_does_not_grow_with_the_context(
+    synthetic: Synthetic, context: int
+) -> None:
     n_inner, n_state, n_conv, n_layer = 128, 16, 4, 2
     with llm.load(synthetic("mamba"), context=context) as model:
         memory = model.memory_summary()
@@ -112,6 +114,7 @@ def test_weights_are_the_tensors_of_the_file_and_rows_are_floats_of_the_vocabula
 @pytest.mark.contract("M1")
 def test_retained_contexts_are_counted_as_they_are_kept_and_taken(synthetic: Synthetic) -> None:
     with llm.load(synthetic("llama"), context=64) as model:
+
         def retained() -> tuple[int, int, int]:
             memory = model.memory_summary()
             each = sum(memory[f"{part}_bytes_per_context"] for part in ("kv", "compute", "output_rows"))
@@ -135,16 +138,30 @@ def test_a_printed_summary_has_units_and_says_not_measured_for_what_is_unknown(s
 
 
 @pytest.mark.contract("T2")
-def test_an_ordinary_lease_has_minus_one_for_the_mechanisms_it_does_not_have_and_zero_cached_tokens(synthetic: Synthetic) -> None:
+def test_an_ordinary_lease_has_minus_one_for_the_mechanisms_it_does_not_have_and_zero_cached_tokens(
+    synthetic: Synthetic,
+) -> None:
     with llm.load(synthetic("llama"), context=64) as model:
         timings = model.generate([1, 2, 3], max_tokens=3, ignore_eos=True).timings()
         empty = model.generate([1, 2, 3], max_tokens=0).timings()
-    absent = {name for name in timings if name.startswith(("speculative_", "batch_max", "batch_peak", "scheduler_", "batch_decoded"))}
+    absent = {
+        name for name in timings if name.startswith(("speculative_", "batch_max", "batch_peak", "scheduler_", "batch_decoded"))
+    }
     assert len(absent) == 7
     assert {timings[name] for name in absent} == {-1}
-    assert (timings["queue_duration"], timings["template_duration"], timings["tokenize_duration"]) == (-1, -1, -1)  # ids were given
+    assert (timings["queue_duration"], timings["template_duration"], timings["tokenize_duration"]) == (
+        -1,
+        -1,
+        -1,
+    )  # ids were given
     assert (timings["cached_input_tokens"], timings["context_pool_reused"]) == (0, 1)  # an empty context, no tokens of it
-    for name in ("context_acquire_duration", "prefill_duration", "first_token_duration", "generation_duration", "context_clear_duration"):
+    for name in (
+        "context_acquire_duration",
+        "prefill_duration",
+        "first_token_duration",
+        "generation_duration",
+        "context_clear_duration",
+    ):
         assert timings[name] > 0
         assert empty[name] == -1  # nothing was run, so nothing was measured
     assert (empty["evaluated_input_tokens"], empty["output_tokens"], empty["cached_input_tokens"]) == (0, 0, 0)

@@ -87,7 +87,7 @@ def test_a_value_out_of_range_is_refused_by_name_at_the_call(small: llm.Model, n
 @pytest.mark.contract("Z7")
 @pytest.mark.parametrize(("name", "value"), cases(ACCEPTED))
 def test_a_value_in_range_is_accepted_up_to_the_bounds(small: llm.Model, name: str, value: Any) -> None:
-    response = small.generate(PROMPT, **{"max_tokens": 16, "temperature": 0.5, **{name: value}})
+    response = small.generate(PROMPT, **{"max_tokens": 16, "temperature": 0.5, name: value})
     assert len(response.token_ids()) <= 16
     if name == "seed" and value is not None:
         assert response.seed() == value
@@ -131,7 +131,7 @@ def test_seed_zero_is_a_seed_like_any_other(small: llm.Model) -> None:
 anything = st.one_of(
     st.none(), st.booleans(), st.integers(), st.integers(-3, 40), st.floats(), st.text(max_size=4), st.binary(max_size=4),
     st.lists(st.one_of(st.integers(), st.text(max_size=3), st.none()), max_size=3),
-    st.dictionaries(st.one_of(st.integers(-2, 400), st.text(max_size=2)), st.one_of(st.floats(), st.integers(), st.none()), max_size=3),
+    st.dictionaries(st.integers(-2, 400) | st.text(max_size=2), st.floats() | st.integers() | st.none(), max_size=3),
 )  # fmt: skip
 
 

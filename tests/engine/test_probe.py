@@ -123,7 +123,9 @@ def test_a_damaged_verdict_counts_as_none(tmp_path: Path, cache: Path, content: 
 
 
 @pytest.mark.contract("L9")
-def test_a_child_that_could_not_run_is_an_error_and_no_verdict(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_could_not_run_is_an_error_and_no_verdict(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = uncovered(tmp_path / "m.gguf")
     with monkeypatch.context() as context:
         context.setattr(sys, "executable", str(tmp_path / "no-python"))

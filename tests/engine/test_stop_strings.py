@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aner import llm
+from tests.support.byte_vocabulary import bytes_of, ids_of
 
-PROMPT = [1, 75, 104, 111, 111, 114]
+PROMPT = [1, *ids_of("Hello")]
 # Log biases that make the byte model write lower-case letters, spaces and an accented letter: text in which strings recur.
-LETTERS = {3 + byte: 60.0 for byte in "abc de\u00e9".encode()}
+LETTERS = dict.fromkeys(ids_of("abc de\u00e9"), 60.0)
 OPTIONS: dict[str, Any] = {
     "max_tokens": 80, "ignore_eos": True, "temperature": 8.0, "seed": 11, "logit_bias": LETTERS,
 }  # fmt: skip
@@ -51,7 +52,7 @@ def check(model: llm.Model, whole: llm.Response, stops: list[str]) -> None:
     assert whole.token_ids()[: len(tokens)] == tokens
     assert model.detokenize(tokens).startswith(expected)
     if stopped:  # no token was spent after the one that completed it
-        before = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(token - 3 for token in tokens[:-1]))
+        before = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes_of(tokens[:-1]))
         assert not any(stop in before for stop in stops)
 
 
@@ -109,7 +110,7 @@ def test_overlapping_stops_end_where_the_first_is_complete_in_either_order(
 
 @pytest.mark.contract("Z5")
 def test_a_stop_that_the_final_replacement_character_completes_is_found(letters: llm.Model) -> None:
-    lead = {3 + 0xC3: 100.0}
+    lead = {ids_of("\u00e9")[0]: 100.0}
     response = letters.generate(PROMPT, max_tokens=2, logit_bias=lead, ignore_eos=True, stop="\ufffd\ufffd")
     assert (response.text(), response.finish_reason()) == ("", "stop")
 

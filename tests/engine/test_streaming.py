@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aner import BusyError, CancelledError, RequestTimeoutError, llm
+from tests.support.byte_vocabulary import bytes_of, ids_of
 
-PROMPT = [1, 75, 104, 111, 111, 114]
+PROMPT = [1, *ids_of("Hello")]
 ENDLESS: dict[str, Any] = {"max_tokens": 10_000, "ignore_eos": True}
 HOT: dict[str, Any] = {"temperature": 50.0, "ignore_eos": True}
 ALPHABETS = ["", "\U0001f600", "\u4e2d\u6587", "e\u0301a", "\U0001f468\u200d\U0001f469 x", "\u00e9\ufffd\U0010ffff"]
@@ -54,15 +55,14 @@ def test_pieces_joined_are_the_text_and_the_decoded_bytes_of_the_tokens(
     bytes_model: llm.Model, seed: int, max_tokens: int, alphabet: str
 ) -> None:
     """The budget cuts the output anywhere, also inside a character; the bytes come in any order."""
-    favoured = {3 + byte: 60.0 for byte in alphabet.encode()}
+    favoured = dict.fromkeys(ids_of(alphabet), 60.0)
     options = {**HOT, "seed": seed, "max_tokens": max_tokens, "logit_bias": favoured}
     response = bytes_model.generate(PROMPT, **options)
     stream = bytes_model.stream(PROMPT, **options)
     pieces = list(stream)
     seen: list[str] = []
     called = bytes_model.generate(PROMPT, on_text=seen.append, **options)
-    raw = bytes(token - 3 for token in response.token_ids() if 3 <= token < 259)  # the vocabulary's own rule
-    assert "".join(pieces) == response.text() == raw.decode("utf-8", "replace")
+    assert "".join(pieces) == response.text() == bytes_of(response.token_ids()).decode("utf-8", "replace")
     assert response.text() == bytes_model.detokenize(response.token_ids())
     assert all(pieces)
     assert seen == pieces
@@ -198,8 +198,7 @@ def test_cancel_from_the_callback_ends_the_request_with_cancelled_error(bytes_mo
             stream.cancel()
 
     with pytest.raises(CancelledError):
-        for piece in stream:
-            take(piece)
+        list(map(take, stream))
     assert len(read) == 3
     assert is_free(bytes_model)
 

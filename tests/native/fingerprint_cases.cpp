@@ -1,6 +1,6 @@
 #include "check.hpp"
 #include "fingerprint.hpp"
-#include "gguf_bytes.hpp"
+#include "folder.hpp"
 
 #include <utility>
 

@@ -1,4 +1,5 @@
 #include "check.hpp"
+#include "folder.hpp"
 #include "gguf_bytes.hpp"
 #include "gguf_splits.hpp"
 #include "model_admission.hpp"
@@ -6,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 using namespace aner;
 using aner::testing::Folder;

@@ -1,6 +1,7 @@
 // Whatever allocation fails, the caller gets an error (out_of_memory, or the one that it would have got), nothing ends the
 // process, and nothing stays taken.
 #include "failing_allocation.hpp"
+#include "folder.hpp"
 #include "gguf_bytes.hpp"
 #include "kv_layout.hpp"
 #include "kv_trim.hpp"
@@ -74,6 +75,54 @@ ANER_CASE("E2", memory_that_runs_out_anywhere_in_a_request_fails_the_request_and
     CHECK(scene.script->violations().empty());
 }
 
+// The same with everything that takes memory beside it: retained prefixes, drafts, a conversation.
+ANER_CASE("E2 P7 C2", memory_that_runs_out_in_a_tuned_request_or_a_turn_leaves_no_wrong_memory_behind) {
+    const Scene scene(80);
+    scene.script->next = [](const Tokens & history) { return history[history.size() - 3]; };  // drafts are right
+    OptimizerSettings settings;
+    settings.batch_tokens = 16;
+    settings.micro_batch_tokens = 8;
+    settings.prefix_cache_entries = 2;
+    settings.prefix_cache_tokens = 64;
+    settings.speculative_tokens = 4;
+    LeaseHandle tuned;
+    CHECK_EQUAL(scene.lease()->with_optimizer(settings).into(tuned).message(), "");
+    std::shared_ptr<Session> session;
+    CHECK_EQUAL(tuned->session().into(session).message(), "");
+    const auto fails_safely = [&](auto & owner) {
+        std::int32_t n_prompt = 9;
+        return with_each_allocation_failing([&](std::int64_t nth) {
+            n_prompt = n_prompt == 9 ? 30 : 9;  // now longer, now shorter than what is kept
+            GenerationRequest request = request_for(prompt_of(n_prompt), 12);
+            Error error;
+            bool happened = false;
+            {
+                const FailingAllocation failing(nth);
+                GenerationHandle generation;
+                error = owner->start(std::move(request)).into(generation);
+                if (generation != nullptr) {
+                    error = run(*generation).error;
+                }
+                generation.reset();
+                happened = failing.happened();
+            }
+            CHECK(!error.failed() || error.code() == ErrorCode::out_of_memory);
+            GenerationHandle next;
+            CHECK_EQUAL(owner->start(request_for(prompt_of(20), 12)).into(next).message(), "");
+            CHECK_EQUAL(run(*next).error.message(), "");
+            Tokens expected = prompt_of(20);
+            while (expected.size() < 32) {
+                expected.push_back(expected[expected.size() - 3]);
+            }
+            CHECK(next->result().tokens == Tokens(expected.begin() + 20, expected.end()));
+            return happened;
+        });
+    };
+    CHECK(fails_safely(tuned) > 40);
+    CHECK(fails_safely(session) > 30);
+    CHECK(scene.script->violations().empty());
+}
+
 ANER_CASE("E2", memory_that_runs_out_does_not_lose_a_cancellation_or_a_timeout) {
     const Scene scene;
     const LeaseHandle lease = scene.lease();
@@ -99,13 +148,13 @@ ANER_CASE("E2", memory_that_runs_out_does_not_lose_a_cancellation_or_a_timeout) 
     });
 }
 
-ANER_CASE("E2", memory_that_runs_out_while_a_lease_is_made_makes_none) {
+ANER_CASE("E2", memory_that_runs_out_while_a_lease_or_a_session_is_made_makes_none) {
     const Scene scene;
     const LeaseHandle lease = scene.lease();
     const int n_alive = scene.script->n_alive();
     const auto check_none = [&](auto make) {
         with_each_allocation_failing([&](std::int64_t nth) {
-            LeaseHandle made;
+            decltype(make().take()) made;
             Error error;
             bool happened = false;
             {
@@ -122,6 +171,13 @@ ANER_CASE("E2", memory_that_runs_out_while_a_lease_is_made_makes_none) {
     check_none([&] { return Lease::make(scene.model); });
     check_none([&] { return lease->with_context_pool(3); });
     check_none([&] { return lease->native_stateless(); });
+    OptimizerSettings settings;
+    settings.batch_tokens = 16;
+    settings.micro_batch_tokens = 16;
+    settings.prefix_cache_tokens = 64;
+    settings.speculative_tokens = 4;
+    check_none([&] { return lease->with_optimizer(settings); });
+    check_none([&] { return lease->session(); });
     check_error(ErrorCode::configuration, [&] { return lease->with_context_pool(-1).error(); });
 }
 

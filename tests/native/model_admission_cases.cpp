@@ -1,4 +1,5 @@
 #include "check.hpp"
+#include "folder.hpp"
 #include "gguf_bytes.hpp"
 #include "gguf_splits.hpp"
 #include "model_admission.hpp"

@@ -1,4 +1,5 @@
 #include "check.hpp"
+#include "folder.hpp"
 #include "gguf_bytes.hpp"
 #include "model_file.hpp"
 

@@ -1,4 +1,4 @@
-"""Calls a function of the tests in a child process: what it returned, how it ended, and what it wrote to its standard streams."""
+"""Calls a function of the tests in a child process: what it returned, how it ended, and what it wrote."""
 
 from __future__ import annotations
 

@@ -110,8 +110,9 @@ class _File:
         return len(tokens)
 
     def _spm(self) -> int:
-        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "<|im_start|>", "<|im_end|>"]
-        types = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, _CONTROL, _CONTROL]
+        letters = [f"<0x{byte:02X}>" for byte in range(256)]
+        tokens = ["<unk>", "<s>", "</s>", *letters, "<|im_start|>", "<|im_end|>", "\u2581"]  # the last stands for a space
+        types = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, _CONTROL, _CONTROL, _NORMAL]
         self.writer.add_token_scores([0.0] * len(tokens))
         self.writer.add_unk_token_id(0)
         self.writer.add_add_space_prefix(False)
@@ -252,8 +253,7 @@ def lfm2(
     path: Path, *, vocabulary: Vocabulary = "spm", chat_template: str | None = None, seed: int = 4, edit: Edit | None = None
 ) -> Path:
     """Write a hybrid model: short convolutions with a state in the even layers, attention in the odd ones."""
-    s = Size(n_layer=4)
-    n_conv = 3
+    s, n_conv = Size(n_layer=4), 3
     file = _File(path, "lfm2", quantization="f32", seed=seed)
     _base(file, s)
     set_value(file.writer, "lfm2.attention.head_count_kv", [0, s.n_kv] * (s.n_layer // 2), GGUFValueType.INT32)

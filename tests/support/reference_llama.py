@@ -1,4 +1,4 @@
-"""The llama architecture in a few lines of numpy, from the published equations: an oracle that shares no code with the engine."""
+"""The llama architecture in a few lines of numpy, from the published equations: an oracle apart from the engine."""
 
 from __future__ import annotations
 

@@ -139,5 +139,3 @@ def run_with_callback(stream: Stream, on_text: Callable[[str], object]) -> Respo
     for piece in stream:
         on_text(piece)
     return stream.response()
-
-

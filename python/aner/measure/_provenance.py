@@ -85,6 +85,7 @@ def describe_model(model: DescribedModel, path: Path | None = None) -> dict[str,
 
 
 def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(1 << 20):
