@@ -59,7 +59,7 @@ private:
     bool kept_ = false;
 };
 
-Session::Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder) noexcept
+Session::Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder)
     : model_(std::move(model)), settings_(settings), costs_(std::move(costs)), decoder_(std::move(decoder)) {}
 
 Result<std::shared_ptr<Session>> Session::make(ModelHandle model, const ContextSettings & settings, CostTable costs) noexcept try {

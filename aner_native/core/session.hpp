@@ -48,7 +48,7 @@ public:
     [[nodiscard]] const ResolvedContext & resolved() const noexcept { return decoder_->resolved(); }
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
-    Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder) noexcept;
+    Session(ModelHandle model, const ContextSettings & settings, CostTable costs, std::unique_ptr<Decoder> decoder);
 
 private:
     class Turn;

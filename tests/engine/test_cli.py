@@ -21,6 +21,7 @@ import aner
 from aner import llm
 from aner.cli._parameters import RequestOptions
 from aner.llm._options import DEFAULTS
+from tests.support import gguf_files
 
 Synthetic = Callable[[str], Path]
 
@@ -181,6 +182,21 @@ def test_raw_and_another_template_change_the_prompt(synthetic: Synthetic, model:
     assert len({raw, tailed, model.generate("Hello", max_tokens=8).text()}) == 3
     assert output(*arguments, "--raw") == raw + "\n"
     assert output(*arguments, "--chat-template", template, "--template-args", '{"tail": "!"}') == tailed + "\n"
+
+
+def test_profile_options_and_adapters_reach_the_lease(synthetic: Synthetic, model: llm.Model, tmp_path: Path) -> None:
+    adapters = [gguf_files.lora(tmp_path / f"{seed}=a.gguf", seed=seed) for seed in (1, 2)]
+    arguments = ("generate", synthetic("llama"), "Hello", *EXACT, "--max-tokens", 24, "--json")
+    profile = ("--threads", 1, "--batch-tokens", 64, "--prefix-cache-entries", 1, "--speculative-tokens", 4)
+    tuned = json.loads(output(*arguments, *profile))
+    timings = tuned["timings"]
+    assert tuned["output_hash"] == model.generate("Hello", max_tokens=24).output_hash()
+    assert (timings["threads"], timings["batch_tokens"], timings["prefix_cache_entries"]) == (1, 64, 1)
+    assert timings["speculative_proposed_tokens"] >= 0
+    adapted = model.with_adapter(adapters[0], 0.5).with_adapter(adapters[1]).generate("Hello", max_tokens=24)
+    given = ("--adapter", f"{adapters[0]}=0.5", "--adapter", adapters[1])
+    assert json.loads(output(*arguments, *given))["output_hash"] == adapted.output_hash() != tuned["output_hash"]
+    assert "speculative_tokens" in refusal(1, *arguments, "--speculative-tokens", 33)
 
 
 def test_a_prompt_comes_from_stdin_without_its_last_line_break(synthetic: Synthetic, model: llm.Model) -> None:

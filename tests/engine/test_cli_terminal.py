@@ -59,6 +59,8 @@ def test_chat_sends_the_whole_history_and_its_commands_change_it(
         terminal.wait_for("exists")
         terminal.send("/timings\n")
         terminal.wait_for("prefill_duration")
+        cached = terminal.wait_for("evaluated_input_tokens").split("cached_input_tokens")[1].split()[0]
+        assert int(cached) > 0  # the system message was in the context already
         terminal.wait_for("tokens/s")
         terminal.send("/nonsense\n")
         terminal.wait_for("/nonsense is not a command")

@@ -101,7 +101,7 @@ def test_a_cached_prefix_and_rejected_drafts_do_not_change_a_token(synthetic: Sy
 def test_a_request_is_the_same_in_a_fresh_context_a_used_one_another_pool_and_another_load(
     synthetic: Synthetic, name: str
 ) -> None:
-    sampled = {"temperature": 0.9, "top_k": 40, "seed": 11}
+    sampled: dict[str, Any] = {"temperature": 0.9, "top_k": 40, "seed": 11}
     with llm.load(synthetic(name), context=300, reproducible=True) as model:
         expected = run(model, PROMPT[:150]), run(model, PROMPT[:150], **sampled)
         for other in (PROMPT[200:], [3]):

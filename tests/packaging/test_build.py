@@ -143,7 +143,8 @@ def test_the_sdist_carries_the_engine_its_backends_and_its_licence(sdist: Path) 
     for part in ("LICENSE", "include/llama.h", "ggml/src/ggml-cuda/ggml-cuda.cu", "ggml/src/ggml-metal/ggml-metal.cpp",
                  "ggml/src/ggml-vulkan/ggml-vulkan.cpp"):  # fmt: skip
         assert source + part in names
-    assert {"LICENSE", "NOTICE", "vendor/llama.cpp/patches/0001-barrier-yields.patch"} <= names
+    assert (ROOT / "LICENSES" / "llama.cpp.txt").read_bytes() == (VENDOR / "source" / "LICENSE").read_bytes()
+    assert {"LICENSE", "NOTICE", "LICENSES/llama.cpp.txt", "vendor/llama.cpp/patches/0001-barrier-yields.patch"} <= names
     assert not [name for name in names if name.startswith(("build/", "models/", ".venv/")) or "/tools/server" in name]
 
 
@@ -154,7 +155,7 @@ def test_the_sdist_builds_a_portable_wheel_without_any_download(sdist: Path, tmp
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "site")
-    assert [name for name in names if name.endswith("licenses/vendor/llama.cpp/source/LICENSE")]
+    assert [name for name in names if name.endswith("licenses/LICENSES/llama.cpp.txt")]
     assert [name for name in names if name.endswith("licenses/NOTICE")]
     program = (
         "import json, sys, aner; from aner import llm; m = llm.load(sys.argv[1], context=256, reproducible=True);"
