@@ -10,6 +10,8 @@ from libcpp.string_view cimport string_view
 from libcpp.utility cimport move, pair
 from libcpp.vector cimport vector
 
+import threading
+
 cimport aner_core as core
 
 
@@ -32,6 +34,9 @@ def set_exceptions(dict table not None):
 cdef int check(const core.Error & error) except -1:
     if not error.failed():
         return 0
+    if error.code() == core.ErrorCode.cancelled and core.engine_gate_closed():
+        if threading.current_thread() is not threading.main_thread():
+            raise SystemExit  # the interpreter is leaving: a thread that is still here ends, and without a word
     name = core.error_name(error.code()).decode()
     raise _exceptions[name](error.message().decode("utf-8", "replace"))
 
@@ -182,6 +187,9 @@ cdef class LoadTask:
         progress(_PHASES[self.phase], self.fraction)
 
     def __dealloc__(self):
+        if self.task.get() != NULL and dereference(self.task).foreign():
+            self.task.release()  # abandoned: its thread is in the parent
+            return
         with nogil:
             self.task.reset()
 

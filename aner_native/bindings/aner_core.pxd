@@ -310,6 +310,7 @@ cdef extern from "log_ring.hpp" namespace "aner" nogil:
 cdef extern from "engine_gate.hpp" namespace "aner" nogil:
     cdef cppclass Milliseconds "std::chrono::milliseconds":
         Milliseconds(int64_t count) noexcept
+    bool engine_gate_closed() noexcept
     bool close_engine_gate(Milliseconds patience) noexcept
 
 
@@ -336,6 +337,7 @@ cdef extern from "llama/load_task.hpp" namespace "aner" nogil:
         void start_load(int64_t probe_duration) noexcept
         bool wait(int64_t milliseconds) noexcept
         void cancel() noexcept
+        bool foreign() noexcept
         LoadPhase phase() noexcept
         float fraction() noexcept
         Error error() noexcept

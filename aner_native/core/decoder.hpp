@@ -16,7 +16,8 @@ struct BatchRow {
     bool wants_logits;
 };
 
-// One decode call. Rows of a sequence are in position order; callers keep rows sorted by sequence (engine.md 1.6).
+// One decode call. Rows of a sequence are in position order; callers keep rows sorted by sequence: each run of equal sequences is a
+// graph of its own in the engine.
 using Batch = std::vector<BatchRow>;
 
 // Bytes; -1 where the engine did not say.

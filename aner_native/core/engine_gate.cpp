@@ -2,12 +2,21 @@
 
 #include <thread>
 
+#if !defined(_WIN32)
+#include <pthread.h>
+#endif
+
 namespace aner {
 
 namespace {
 
 std::atomic<bool> closed{false};
 std::atomic<int> inside{0};
+
+#if !defined(_WIN32)
+// The calls of a parent's threads never end in a forked child: they are not the child's to wait for.
+[[maybe_unused]] const int forget_in_child = pthread_atfork(nullptr, nullptr, [] { inside.store(0); });
+#endif
 
 }  // namespace
 

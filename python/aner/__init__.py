@@ -1,9 +1,9 @@
 """Runs local GGUF language models: tuned immutable profiles over one set of resident weights, exact streaming, real figures.
 
-    from aner import llm
+from aner import llm
 
-    with llm.load("model.gguf") as model:
-        print(model.generate("Hello!").text())
+with llm.load("model.gguf") as model:
+    print(model.generate("Hello!").text())
 """
 
 from __future__ import annotations

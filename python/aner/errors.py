@@ -1,27 +1,27 @@
 """Every exception that aner raises.
 
-    AnerError
-    |- InvalidRequestError (ValueError)        an argument of one request is out of range or of the wrong form
-    |  |- ContextFullError                     the prompt does not fit in the context
-    |  `- TemplateError                        the chat template does not accept the messages, or is itself broken
-    |- ConfigurationError (ValueError)         a setting of load() or of a builder is out of range
-    |  `- UnsupportedCombinationError          each setting is fine alone; together, or on this model, they are not
-    |- SnapshotError (ValueError)              a session snapshot is damaged, or was made by another model or settings
-    |- UnsupportedOperationError (TypeError)   this kind of handle does not have this operation
-    |- ModelLoadError                          the file is damaged, foreign, hostile or not supported
-    |  |- ModelNotFoundError (FileNotFoundError)
-    |  |- FingerprintMismatchError             the content is not what was expected, or changed during the load
-    |  `- AdapterError                         likewise for an adapter, or it belongs to another base
-    |- DeviceUnavailableError (RuntimeError)   not compiled in, no driver or device, or not enough memory there
-    |- OutOfMemoryError (MemoryError)          would not fit, or an allocation failed
-    |- BusyError (RuntimeError)                at capacity; try again, or make a sibling
-    |- ReentrantRequestError (RuntimeError)    a request from a callback that could never be served
-    |- ClosedError (RuntimeError)              the handle was closed
-    |- ForkedProcessError (RuntimeError)       the handle belongs to the parent process
-    |- CancelledError                          someone cancelled the work
-    |- RequestTimeoutError (TimeoutError)      the request's own time ran out
-    `- EngineError (RuntimeError)              the engine failed in a call that should have worked
-       `- InvalidOutputError                   the model produced logits that are not numbers
+AnerError
+|- InvalidRequestError (ValueError)        an argument of one request is out of range or of the wrong form
+|  |- ContextFullError                     the prompt does not fit in the context
+|  `- TemplateError                        the chat template does not accept the messages, or is itself broken
+|- ConfigurationError (ValueError)         a setting of load() or of a builder is out of range
+|  `- UnsupportedCombinationError          each setting is fine alone; together, or on this model, they are not
+|- SnapshotError (ValueError)              a session snapshot is damaged, or was made by another model or settings
+|- UnsupportedOperationError (TypeError)   this kind of handle does not have this operation
+|- ModelLoadError                          the file is damaged, foreign, hostile or not supported
+|  |- ModelNotFoundError (FileNotFoundError)
+|  |- FingerprintMismatchError             the content is not what was expected, or changed during the load
+|  `- AdapterError                         likewise for an adapter, or it belongs to another base
+|- DeviceUnavailableError (RuntimeError)   not compiled in, no driver or device, or not enough memory there
+|- OutOfMemoryError (MemoryError)          would not fit, or an allocation failed
+|- BusyError (RuntimeError)                at capacity; try again, or make a sibling
+|- ReentrantRequestError (RuntimeError)    a request from a callback that could never be served
+|- ClosedError (RuntimeError)              the handle was closed
+|- ForkedProcessError (RuntimeError)       the handle belongs to the parent process
+|- CancelledError                          someone cancelled the work
+|- RequestTimeoutError (TimeoutError)      the request's own time ran out
+`- EngineError (RuntimeError)              the engine failed in a call that should have worked
+   `- InvalidOutputError                   the model produced logits that are not numbers
 """
 
 from __future__ import annotations

@@ -26,7 +26,11 @@ def resident() -> int:
 def test_a_thousand_alternating_requests_answer_by_the_oracle_and_leave_memory_flat(synthetic: Callable[[str], Path]) -> None:
     chance = random.Random(20)
     stems = [[20 + (i * step) % 200 for i in range(70)] for step in (3, 7, 11)]
-    prompts = [stem[: chance.randint(5, 70)] + [chance.randint(5, 250) for _ in range(chance.randint(0, 12))] for stem in stems for _ in range(5)]
+    prompts = [
+        stem[: chance.randint(5, 70)] + [chance.randint(5, 250) for _ in range(chance.randint(0, 12))]
+        for stem in stems
+        for _ in range(5)
+    ]
     with llm.load(synthetic("llama"), context=128, reproducible=True) as model:
         expected = [model.generate(prompt, max_tokens=12, ignore_eos=True).output_hash() for prompt in prompts]
         tuned = model.with_optimizer(OptimizerProfile(prefix_cache_entries=2, prefix_cache_tokens=60, speculative_tokens=4))

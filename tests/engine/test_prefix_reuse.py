@@ -157,4 +157,8 @@ def test_any_series_of_requests_on_a_warm_pool_answers_as_without_one(loaded: ll
             stream.cancel()
         plain = loaded.generate(prompt, max_tokens=budget, stop=stop)
         warm = tuned.generate(prompt, max_tokens=budget, stop=stop)
-        assert (warm.output_hash(), warm.finish_reason(), warm.text()) == (plain.output_hash(), plain.finish_reason(), plain.text())
+        assert (warm.output_hash(), warm.finish_reason(), warm.text()) == (
+            plain.output_hash(),
+            plain.finish_reason(),
+            plain.text(),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 from collections.abc import Callable
@@ -118,9 +119,9 @@ def test_a_session_speculates_with_its_leases_profile(model: llm.Model) -> None:
 @pytest.mark.contract("C1")
 def test_a_recurrent_model_holds_a_conversation_too(synthetic: Synthetic, tmp_path: Path) -> None:
     template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
-    with llm.load(synthetic("mamba"), context=256, reproducible=True, chat_template=template) as model:
-        with model.session() as session:
-            turns(model, session, ["hello", "again"], budget=6)
+    loaded = llm.load(synthetic("mamba"), context=256, reproducible=True, chat_template=template)
+    with loaded as model, model.session() as session:
+        turns(model, session, ["hello", "again"], budget=6)
 
 
 @pytest.mark.contract("C1")
@@ -138,7 +139,13 @@ def test_a_snapshot_goes_on_where_it_was_saved_and_foreign_or_damaged_ones_chang
             assert one.token_ids() == two.token_ids()
             assert one.timings()["cached_input_tokens"] == two.timings()["cached_input_tokens"] > 0
         whole = path.read_bytes()
-        for damage in (whole[:-1], whole[:40], b"", whole[:100] + b"X" + whole[101:], whole.replace(b"snapshot 1", b"snapshot 2")):
+        for damage in (
+            whole[:-1],
+            whole[:40],
+            b"",
+            whole[:100] + b"X" + whole[101:],
+            whole.replace(b"snapshot 1", b"snapshot 2"),
+        ):
             (tmp_path / "damaged").write_bytes(damage)
             with pytest.raises(SnapshotError):
                 llm.restore_session(model, tmp_path / "damaged")
@@ -160,8 +167,6 @@ def test_memory_that_the_engine_does_not_take_is_refused(model: llm.Model, tmp_p
         forged = body[:start] + body[start:-2000] + bytes(2000)  # a right digest over KV bytes that are zeroed or cut
         for content in (forged, body[:start] + bytes(len(body) - start)):
             path.write_bytes(content + hashlib.sha256(content).digest())
-            try:
+            with contextlib.suppress(SnapshotError):  # zeros may also be KV: what counts is that nothing dies
                 llm.restore_session(model, path).close()
-            except SnapshotError:
-                pass
         assert model.generate("hello", max_tokens=4).token_ids()

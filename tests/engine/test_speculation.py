@@ -37,6 +37,18 @@ def test_drafts_change_the_counters_and_not_the_tokens(model: llm.Model) -> None
     assert plain.timings()["speculative_proposed_tokens"] == -1
 
 
+@pytest.mark.contract("S5")
+def test_drafts_need_no_second_model_file_or_weights(model: llm.Model) -> None:
+    def mapped() -> set[str]:
+        return {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(".gguf")}
+
+    before = mapped()
+    tuned = drafting(model)
+    tuned.generate(REPEATING, max_tokens=20)
+    assert mapped() == before
+    assert tuned.memory_summary()["weights_bytes_shared"] == model.memory_summary()["weights_bytes_shared"]
+
+
 @pytest.mark.contract("S8")
 def test_accepted_tokens_are_exactly_the_calls_that_were_saved(model: llm.Model) -> None:
     """Every call emits one token of the target's own, so calls + accepted = tokens."""

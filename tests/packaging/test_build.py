@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import aner_native
@@ -130,10 +129,10 @@ def test_a_cpu_without_a_needed_feature_gets_an_import_error_that_names_it() -> 
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
     run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", folder, ROOT)
-    yield next(folder.glob("aner-*.tar.gz"))
+    return next(folder.glob("aner-*.tar.gz"))
 
 
 def test_the_sdist_carries_the_engine_its_backends_and_its_licence(sdist: Path) -> None:
@@ -161,7 +160,9 @@ def test_the_sdist_builds_a_portable_wheel_without_any_download(sdist: Path, tmp
         "import json, sys, aner; from aner import llm; m = llm.load(sys.argv[1], context=256, reproducible=True);"
         "print(json.dumps([aner.__file__, aner.build_info(), m.generate('hello', max_tokens=8).token_ids()]))"
     )
-    output = run(sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {program}", synthetic("llama"))
+    output = run(
+        sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {program}", synthetic("llama")
+    )
     path, info, tokens = json.loads(output)
     assert path.startswith(str(tmp_path))
     assert info["native"] is False

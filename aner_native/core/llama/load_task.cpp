@@ -16,6 +16,9 @@ LoadTask::~LoadTask() {
 
 template <typename Stage>
 void LoadTask::run(Stage stage) noexcept {
+    if (foreign()) {
+        return;
+    }
     if (thread_.joinable()) {
         thread_.join();
     }
@@ -61,8 +64,16 @@ void LoadTask::start_load(Nanoseconds probe_duration) noexcept {
 }
 
 bool LoadTask::wait(std::int64_t milliseconds) noexcept {
+    if (foreign()) {
+        return true;
+    }
     std::unique_lock<std::mutex> lock(mutex_);
     return finished_.wait_for(lock, std::chrono::milliseconds(milliseconds), [this] { return !running_; });
+}
+
+Error LoadTask::error() const noexcept {
+    return foreign() ? Error{ErrorCode::forked, "this load was started before the process forked: start it again in the child"}
+                     : error_;
 }
 
 }  // namespace aner

@@ -22,14 +22,17 @@ public:
     void start_load(Nanoseconds probe_duration) noexcept;
 
     // True when the stage that was started is over; waits for it at most that long.
-    [[nodiscard]] bool wait(std::int64_t milliseconds) noexcept;
+    [[nodiscard]] bool wait(std::int64_t milliseconds) noexcept;  // at once in a forked child, whose parent has the thread
     void cancel() noexcept { progress_.cancelled.store(true); }
 
     [[nodiscard]] LoadPhase phase() const noexcept { return progress_.phase.load(); }
     [[nodiscard]] float fraction() const noexcept { return progress_.fraction.load(); }
 
-    // Of the stage that is over.
-    [[nodiscard]] Error error() const noexcept { return error_; }
+    // In a forked child: the load is the parent's, and its thread may have been in the middle of anything.
+    [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
+
+    // Of the stage that is over. Errors: forked, and what the stage gave.
+    [[nodiscard]] Error error() const noexcept;
     [[nodiscard]] const AdmittedModel & admitted() const noexcept { return admitted_; }
     [[nodiscard]] LeaseHandle lease() const noexcept { return lease_; }
 
@@ -37,6 +40,7 @@ private:
     template <typename Stage>
     void run(Stage stage) noexcept;
 
+    const ProcessGuard guard_;
     const std::string path_;
     const LoadSettings settings_;
     const Clock::time_point start_ = Clock::now();

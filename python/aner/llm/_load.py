@@ -61,7 +61,9 @@ def load(
         texts[name] = value.encode("utf-8", "replace")
     if chat_template is not None and not isinstance(chat_template, str):
         raise ConfigurationError(f"chat_template must be a str, it is {chat_template!r:.100}")
-    if template_args is not None and not (isinstance(template_args, Mapping) and all(isinstance(k, str) for k in template_args)):
+    if template_args is not None and not (
+        isinstance(template_args, Mapping) and all(isinstance(k, str) for k in template_args)
+    ):
         raise ConfigurationError(f"template_args must be a mapping of str to values, it is {template_args!r:.100}")
     check_progress(progress)
     try:

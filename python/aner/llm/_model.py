@@ -18,7 +18,7 @@ from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings,
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
 from aner.llm._session import Session
-from aner.llm._stream import Stream, run_with_callback
+from aner.llm._stream import Stream, run_with_callback, started
 
 __all__ = ["OPERATIONS", "Model"]
 
@@ -103,11 +103,7 @@ class Model:
         native = self._require()
         checked = native_options(options)
         tokens, measured = self._prompter.tokens(native, prompt, messages, raw)
-        try:
-            generation = native.start(tokens, checked, clock, measured)
-        finally:
-            flush_engine_log()
-        return Stream(generation, native.piece, checked["logprobs"] >= 0)
+        return started(lambda: native.start(tokens, checked, clock, measured), native.piece, checked["logprobs"] >= 0)
 
     # -- tokens --------------------------------------------------------------------------------------------------------------
 
@@ -279,7 +275,9 @@ class Model:
         return native
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Model cannot be pickled, copied or sent to another process: load it there, or call native_stateless()")
+        raise TypeError(
+            "a Model cannot be pickled, copied or sent to another process: load it there, or call native_stateless()"
+        )
 
     def __repr__(self) -> str:
         if self._native is None:

@@ -71,7 +71,7 @@ def _integer(name: str, value: object) -> int:
 
 
 def _number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) and not hasattr(value, "__float__"):
+    if isinstance(value, bool) or (not isinstance(value, (int, float)) and not hasattr(value, "__float__")):
         raise _refuse(name, "a number", value)
     try:
         number = float(value)
@@ -132,10 +132,7 @@ def _logit_bias(value: object) -> list[tuple[int, float]]:
         raise _refuse("logit_bias", "a mapping of token id to number", value)
     pairs = []
     for token, bias in value.items():
-        if bias == float("-inf"):
-            number = float("-inf")  # bans the token
-        else:
-            number = _number(f"logit_bias[{token!r}]", bias)
+        number = bias if bias == float("-inf") else _number(f"logit_bias[{token!r}]", bias)  # -inf bans the token
         pairs.append((_integer("a token id of logit_bias", token), number))
     return pairs
 

@@ -43,7 +43,9 @@ def try_in_child(path: str, fingerprint: str, architecture: str) -> None:
 
 def _run_child(path: str) -> str:
     if not sys.executable:
-        raise ModelLoadError(f"{path}: this interpreter does not know its own executable, so no child process can try the model")
+        raise ModelLoadError(
+            f"{path}: this interpreter does not know its own executable, so no child process can try the model"
+        )
     code = "import sys; sys.path = list(filter(None, sys.path)); import aner.llm._probe as probe; probe.child_main(sys.argv[1])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     try:

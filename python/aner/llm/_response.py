@@ -35,7 +35,7 @@ class TokenLogprob:
 class Response:
     """The result of one request: immutable, independent of the model that made it.
 
-    Everything is a method, as in the seed: ``response.text()``, ``response.timings()``.
+    Everything is a method: ``response.text()``, ``response.timings()``.
     """
 
     __slots__ = ("_finish_reason", "_logprobs", "_seed", "_text", "_timed_tokens", "_timings", "_tokens")

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import aner_native
 
-from aner._logging import flush_engine_log
 from aner.errors import (
     ClosedError,
     EngineError,
@@ -24,7 +23,7 @@ from aner.llm import _snapshot
 from aner.llm._options import native_options
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
-from aner.llm._stream import Stream, run_with_callback
+from aner.llm._stream import Stream, run_with_callback, started
 
 __all__ = ["Session"]
 
@@ -72,15 +71,14 @@ class Session:
         new = [{"role": "user", "content": content}] if messages is None else copy.deepcopy(list(messages))
         checked = native_options(options)
         tokens, measured = self._prompter.conversation(lease, [*self._history, *new])
-        try:
-            generation = native.start(tokens, checked, clock, measured)
-        finally:
-            flush_engine_log()
 
         def append(response: Response) -> None:
             self._history += [*new, {"role": "assistant", "content": response.text()}]
 
-        return Stream(generation, lease.piece, checked["logprobs"] >= 0, on_finished=append if checked["max_tokens"] else None)
+        return started(
+            lambda: native.start(tokens, checked, clock, measured), lease.piece, checked["logprobs"] >= 0,
+            on_finished=append if checked["max_tokens"] else None,
+        )  # fmt: skip
 
     def history(self) -> list[dict[str, Any]]:
         """A copy of the messages so far, answers included."""
@@ -124,13 +122,17 @@ class Session:
         if handles is None:
             raise ClosedError("this session was closed: make a new one with model.session()")
         if handles[1].foreign():
-            raise ForkedProcessError("this session was made before the process forked: make one from a model loaded in the child")
+            raise ForkedProcessError(
+                "this session was made before the process forked: make one from a model loaded in the child"
+            )
         return handles
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Session cannot be pickled or copied: its context lives in this process; keep its history() instead")
 
     def _reject(self, *_: Any, **__: Any) -> NoReturn:
-        raise UnsupportedOperationError("a session rejects reconfiguration: configure the model lease, then make a session from it")
+        raise UnsupportedOperationError(
+            "a session rejects reconfiguration: configure the model lease, then make a session from it"
+        )
 
     with_optimizer = with_context_pool = with_adapter = with_batching = session = _reject

@@ -134,6 +134,26 @@ class Stream:
         return f"<Stream {state}>"
 
 
+def started(
+    start: Callable[[], aner_native.NativeGeneration],
+    piece: Callable[[int], bytes],
+    wants_logprobs: bool,
+    *,
+    on_finished: Callable[[Response], None] | None = None,
+) -> Stream:
+    """The stream of the request that ``start`` begins. An interrupt before the caller has it ends the request."""
+    generation = None
+    try:
+        generation = start()
+        flush_engine_log()
+        return Stream(generation, piece, wants_logprobs, on_finished=on_finished)
+    except BaseException:
+        if generation is not None:
+            generation.cancel()
+        flush_engine_log()
+        raise
+
+
 def run_with_callback(stream: Stream, on_text: Callable[[str], object]) -> Response:
     """Read ``stream`` to its end, handing each piece to ``on_text``; its exception cancels the request and passes on."""
     for piece in stream:
