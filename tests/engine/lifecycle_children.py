@@ -358,7 +358,7 @@ def closes_of_every_kind(path: str) -> list[str]:
         lease = model.native_stateless()
         closer = threading.Thread(target=lease.close)
         closer.start()
-        if (said := outcome_of(lambda: lease.generate(PROMPT, max_tokens=20, ignore_eos=True).text())) not in (
+        if (said := outcome_of(lambda lease=lease: lease.generate(PROMPT, max_tokens=20, ignore_eos=True).text())) not in (
             repr(expected), ClosedError.__name__,
         ):  # fmt: skip
             wrong.append(f"closing from another thread gave {said}")
