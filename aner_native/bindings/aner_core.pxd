@@ -22,6 +22,7 @@ cdef extern from "types.hpp" namespace "aner" nogil:
 cdef extern from "errors.hpp" namespace "aner" nogil:
     cdef enum class ErrorCode(int32_t):
         ok
+        cancelled
         count_
     const char * error_name "aner::name_of"(ErrorCode code) noexcept
 

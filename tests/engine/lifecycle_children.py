@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
@@ -127,6 +128,7 @@ def calls_of(model: llm.Model) -> dict[str, Callable[[], object]]:
         "load_summary": model.load_summary,
         "metadata": model.metadata,
         "memory_summary": model.memory_summary,
+        "adapters": lambda: model.adapters(),
     }
 
 
@@ -303,12 +305,12 @@ def ten_thousand_requests(path: str) -> list[int]:
     model = llm.load(path, context=32)
     seen = []
     for i in range(10_200):
-        if i % 3 == 0:
+        if i % 10 == 0:
+            next(model.stream(PROMPT, max_tokens=2, ignore_eos=True))  # and drop it: its context is discarded
+        elif i % 10 == 1:
             model.generate(PROMPT, max_tokens=2, temperature=1.0, logprobs=2, stop=["x", "yz"])
-        elif i % 3 == 1:
-            model.generate("Hi", raw=True, max_tokens=1)
         else:
-            next(model.stream(PROMPT, max_tokens=2, ignore_eos=True))
+            model.generate("Hi", raw=True, max_tokens=1)
         if i >= 199 and (i - 199) % 2500 == 0:
             gc.collect()
             seen.append(resident_bytes())
@@ -337,6 +339,7 @@ def closes_of_every_kind(path: str) -> list[str]:
     wrong = []
     model = llm.load(path, context=256)
     expected = model.generate(PROMPT, max_tokens=20, ignore_eos=True).text()
+    expected_outcome = repr(model.generate(PROMPT, max_tokens=20, ignore_eos=True))
 
     lease = model.native_stateless()
     if lease.generate(PROMPT, max_tokens=20, ignore_eos=True, on_text=lambda piece: lease.close()).text() != expected:
@@ -358,9 +361,8 @@ def closes_of_every_kind(path: str) -> list[str]:
         lease = model.native_stateless()
         closer = threading.Thread(target=lease.close)
         closer.start()
-        if (said := outcome_of(lambda lease=lease: lease.generate(PROMPT, max_tokens=20, ignore_eos=True).text())) not in (
-            repr(expected), ClosedError.__name__,
-        ):  # fmt: skip
+        said = outcome_of(functools.partial(lease.generate, PROMPT, max_tokens=20, ignore_eos=True))
+        if said not in (expected_outcome, ClosedError.__name__):
             wrong.append(f"closing from another thread gave {said}")
         closer.join()
 

@@ -50,8 +50,10 @@ def test_the_tree_in_the_docstring_is_the_tree_of_the_classes_with_their_builtin
     drawn: dict[str, tuple[str, str | None]] = {}
     path: list[str] = ["AnerError"]
     assert errors.__doc__ is not None
-    for line in errors.__doc__.splitlines():
-        found = re.match(r"    ((?:\|  |   )*)[|`]- (\w+)(?: \((\w+)\))?", line)
+    lines = errors.__doc__.splitlines()
+    [root] = [line for line in lines if line.strip() == "AnerError"]
+    for line in lines:
+        found = re.match(r"((?:\|  |   )*)[|`]- (\w+)(?: \((\w+)\))?", line[root.index("A") :])
         if found:
             depth = len(found[1]) // 3
             drawn[found[2]] = (path[depth], found[3])
