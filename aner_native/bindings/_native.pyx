@@ -1,3 +1,4 @@
+# Over its ceiling of 500 lines: one extension is one Cython module, and its handle classes share their converters.
 # The binding: convert, drop the GIL once, call, check, wrap. No decision about inference is taken here.
 from cython.operator cimport dereference
 from cpython.exc cimport PyErr_CheckSignals

@@ -104,9 +104,11 @@ def test_a_fork_while_threads_are_in_the_engine_leaves_a_child_that_works_and_ex
     ],
 )
 def test_a_fork_during_a_load_leaves_a_child_that_exits(
-    synthetic: Callable[[str], Path], fork: Callable[[str], dict[str, Any]], said: str
+    tmp_path: Path, fork: Callable[[str], dict[str, Any]], said: str
 ) -> None:
-    found = call_in_child(fork, synthetic("llama"), timeout=60).checked()
+    size = gguf_files.Size(n_embd=1024, n_head=8, n_kv=8, n_ff=4096, n_layer=2)  # its digest takes longer than one look
+    path = gguf_files.llama(tmp_path / "large.gguf", size=size)
+    found = call_in_child(fork, path, timeout=60).checked()
     assert (found["answers"], found["status"], found["parent"]) == ([said], 0, True)
 
 

@@ -207,8 +207,11 @@ CEILINGS = {".cpp": 400, ".hpp": 150, ".pyx": 500, ".py": 300}
 
 
 def test_no_file_is_over_its_ceiling_unless_its_first_comment_says_why() -> None:
+    """Tests are left out: a module of theirs is a list, and one subject each is what matters there."""
     over = {}
     for source in sources(*CEILINGS):
+        if "tests" in source.relative_to(ROOT).parts:
+            continue
         lines = source.read_text("utf-8").splitlines()
         if len(lines) > CEILINGS[source.suffix] and not any(re.search(r"\bOver its ceiling\b", line) for line in lines[:15]):
             over[str(source.relative_to(ROOT))] = len(lines)

@@ -71,7 +71,9 @@ class Conversation:
         if self._interactive:
             with contextlib.suppress(ImportError):
                 import readline  # noqa: F401  (input() edits its line with it)
-            note(f"{self._lease!r}. /help lists the commands, Ctrl-D leaves.")
+            facts = self._lease.metadata()
+            name = facts["name"] or facts["architecture"]
+            note(f"{name} on {facts['device']}, context {facts['context']}. /help lists the commands, Ctrl-D leaves.")
         while (line := self._read()) is not None:
             try:
                 if line.strip() and not self._take(line):
