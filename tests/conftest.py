@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 from aner import llm
 from tests.support import gguf_files
+
+# A shell that starts the tests in the background has Ctrl-C ignored, in them and in every child: some of them are about it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 DEMO_MODEL = Path(os.environ.get("ANER_DEMO_MODEL", ROOT / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"))

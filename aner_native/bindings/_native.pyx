@@ -146,7 +146,7 @@ cdef class LoadTask:
         with nogil:
             dereference(self.task).start_load(probe_ns)
         self._wait(progress)
-        return wrap_lease(dereference(self.task).lease())
+        return wrap_lease(core.Error(), dereference(self.task).lease())
 
     def probe(self):
         """Try the admitted model in this process, which may die of it: only ever called in a child process."""
@@ -216,7 +216,8 @@ cdef dict facts_of(const core.ModelFacts & facts):
 cdef tuple _MEMORY_KINDS = ("attention", "sliding_window", "recurrent", "hybrid")
 
 
-cdef NativeLease wrap_lease(core.LeaseHandle lease):
+cdef NativeLease wrap_lease(const core.Error & error, core.LeaseHandle lease):
+    check(error)
     cdef NativeLease wrapped = NativeLease.__new__(NativeLease)
     wrapped.lease = lease
     return wrapped
@@ -246,31 +247,21 @@ cdef class NativeLease:
 
     def load_summary(self):
         """Nanoseconds and bytes of the load; -1 for what was not needed."""
-        cdef const core.LoadSummary * s = &self.lease.get().model().info().summary
-        return {"content_bytes": s.digest_before_bytes, "digest_before_bytes": s.digest_before_bytes,
-                "digest_after_bytes": s.digest_after_bytes, "digest_before_duration": s.digest_before,
-                "digest_after_duration": s.digest_after, "probe_duration": s.probe, "engine_load_duration": s.engine,
-                "total_duration": s.total}
+        cdef core.LoadSummary summary = self.lease.get().model().info().summary
+        return {"content_bytes": summary.digest_before_bytes, **summary}
 
     def profile(self):
         """The frozen settings, by the names of ``with_optimizer``, and ``max_idle_contexts``."""
-        cdef const core.Profile * p = &self.lease.get().profile()
-        return {"threads": p.optimizer.threads, "prefill_threads": p.optimizer.prefill_threads,
-                "batch_tokens": p.optimizer.batch_tokens, "micro_batch_tokens": p.optimizer.micro_batch_tokens,
-                "prefix_cache_entries": p.optimizer.prefix_cache_entries,
-                "prefix_cache_tokens": p.optimizer.prefix_cache_tokens,
-                "speculative_tokens": p.optimizer.speculative_tokens, "max_idle_contexts": p.max_idle_contexts}
+        cdef core.OptimizerSettings settings = self.lease.get().profile().optimizer
+        return {**settings, "max_idle_contexts": self.lease.get().profile().max_idle_contexts}
 
     def context(self):
         """One context as the engine resolved and allocated it: positions, cells, threads, bytes."""
         cdef const core.ContextPool * pool = &self.lease.get().pool()
-        cdef core.ResolvedContext r = pool.resolved()
-        cdef core.MemoryUse m = pool.memory()
-        return {"context": r.context, "cells": r.cells, "batch_tokens": r.batch_tokens,
-                "micro_batch_tokens": r.micro_batch_tokens, "threads": r.threads, "prefill_threads": r.prefill_threads,
-                "flash_attention": r.flash_attention, "unified_kv": r.unified_kv, "weights_bytes": m.weights,
-                "kv_bytes": m.kv, "compute_bytes": m.compute, "output_bytes": m.output, "kv_payload_bytes": m.kv_payload,
-                "idle_contexts": pool.n_idle(), "call_costs": list(pool.costs())[1:], "max_idle_contexts": pool.max_idle()}
+        cdef core.ResolvedContext resolved = pool.resolved()
+        cdef core.MemoryUse memory = pool.memory()
+        return {**resolved, **memory, "idle_contexts": pool.n_idle(), "max_idle_contexts": pool.max_idle(),
+                "call_costs": list(pool.costs())[1:]}
 
     def vocabulary(self):
         """Special tokens: ids (-1 where there is none), texts of control tokens, ids that end a generation."""
@@ -282,15 +273,13 @@ cdef class NativeLease:
         return {"tokens": v.n_tokens(), "bos": v.bos(), "eos": v.eos(), "adds_bos": v.adds_bos(),
                 "end_of_generation": list(v.end_of_generation()), "control": control, "longest_piece": v.longest_piece()}
 
-    def tokenize(self, bytes text not None, bool add_bos, bool parse_control, list literal not None):
+    def tokenize(self, bytes text not None, bool add_bos, bool parse_control, core.ByteSpans literal):
         """Token ids of UTF-8 bytes; ``literal``: half-open byte ranges in which control texts are only text."""
-        cdef core.LeaseHandle lease = self.lease
         cdef vector[core.Token] tokens
-        cdef core.ByteSpans spans = literal
         cdef string_view view = string_view(text, len(text))
         cdef core.Error error
         with nogil:
-            error = lease.get().model().vocabulary().tokenize(view, add_bos, parse_control, spans).into(tokens)
+            error = self.lease.get().model().vocabulary().tokenize(view, add_bos, parse_control, literal).into(tokens)
         check(error)
         return list(tokens)
 
@@ -304,37 +293,30 @@ cdef class NativeLease:
 
     def with_context_pool(self, int32_t max_idle):
         """A lease with a fresh pool that keeps at most ``max_idle`` contexts."""
-        cdef core.LeaseHandle source = self.lease
         cdef core.LeaseHandle derived
         cdef core.Error error
         with nogil:
-            error = source.get().with_context_pool(max_idle).into(derived)
-        check(error)
-        return wrap_lease(derived)
+            error = self.lease.get().with_context_pool(max_idle).into(derived)
+        return wrap_lease(error, derived)
 
     def with_optimizer(self, tuple settings not None):
         """A lease with the seven settings of an optimizer profile, in their order, and a fresh pool."""
-        cdef core.LeaseHandle source = self.lease
         cdef core.LeaseHandle derived
         cdef core.OptimizerSettings s
         cdef core.Error error
         (s.threads, s.prefill_threads, s.batch_tokens, s.micro_batch_tokens, s.prefix_cache_entries, s.prefix_cache_tokens,
          s.speculative_tokens) = settings
         with nogil:
-            error = source.get().with_optimizer(s).into(derived)
-        check(error)
-        return wrap_lease(derived)
+            error = self.lease.get().with_optimizer(s).into(derived)
+        return wrap_lease(error, derived)
 
-    def with_adapter(self, bytes path not None, float scale):
+    def with_adapter(self, string path, float scale):
         """A lease with one more LoRA adapter and a fresh pool."""
-        cdef core.LeaseHandle source = self.lease
         cdef core.LeaseHandle derived
-        cdef string native_path = path
         cdef core.Error error
         with nogil:
-            error = source.get().with_adapter(native_path, scale).into(derived)
-        check(error)
-        return wrap_lease(derived)
+            error = self.lease.get().with_adapter(path, scale).into(derived)
+        return wrap_lease(error, derived)
 
     def adapters(self):
         """The effective adapters, in order."""
@@ -344,23 +326,20 @@ cdef class NativeLease:
 
     def session(self):
         """A conversation with a context of its own."""
-        cdef core.LeaseHandle source = self.lease
         cdef NativeSession wrapped = NativeSession.__new__(NativeSession)
         cdef core.Error error
         with nogil:
-            error = source.get().session().into(wrapped.session)
+            error = self.lease.get().session().into(wrapped.session)
         check(error)
         return wrapped
 
     def native_stateless(self):
         """A sibling with a caller of its own that shares this lease's pool."""
-        cdef core.LeaseHandle source = self.lease
         cdef core.LeaseHandle sibling
         cdef core.Error error
         with nogil:
-            error = source.get().native_stateless().into(sibling)
-        check(error)
-        return wrap_lease(sibling)
+            error = self.lease.get().native_stateless().into(sibling)
+        return wrap_lease(error, sibling)
 
     def foreign(self):
         """True in a forked child of the process that loaded the model."""
@@ -369,12 +348,11 @@ cdef class NativeLease:
     def start(self, list prompt not None, dict options not None, Clock clock not None, dict measured not None):
         """Start a request with validated types; ranges are the core's business. Returns a NativeGeneration."""
         cdef core.GenerationRequest request
-        cdef core.LeaseHandle lease = self.lease
         cdef NativeGeneration wrapped = NativeGeneration.__new__(NativeGeneration)
         cdef core.Error error
         fill_request(&request, prompt, options, clock, measured)
         with nogil:
-            error = lease.get().start(move(request)).into(wrapped.generation)
+            error = self.lease.get().start(move(request)).into(wrapped.generation)
         check(error)
         return wrapped
 
@@ -395,42 +373,38 @@ cdef class NativeSession:
     def start(self, list prompt not None, dict options not None, Clock clock not None, dict measured not None):
         """Start one turn over the whole rendered conversation. Returns a NativeGeneration."""
         cdef core.GenerationRequest request
-        cdef shared_ptr[core.Session] session = self.session
         cdef NativeGeneration wrapped = NativeGeneration.__new__(NativeGeneration)
         cdef core.Error error
         fill_request(&request, prompt, options, clock, measured)
         with nogil:
-            error = session.get().start(move(request)).into(wrapped.generation)
+            error = self.session.get().start(move(request)).into(wrapped.generation)
         check(error)
         return wrapped
 
     def reset(self):
         """Forget everything that is in memory."""
-        cdef shared_ptr[core.Session] session = self.session
         cdef core.Error error
         with nogil:
-            error = session.get().reset()
+            error = self.session.get().reset()
         check(error)
 
     def save(self):
         """``(token ids, KV bytes)`` of what is in memory; no bytes for no tokens."""
-        cdef shared_ptr[core.Session] session = self.session
         cdef core.Snapshot snapshot
         cdef core.Error error
         with nogil:
-            error = session.get().save().into(snapshot)
+            error = self.session.get().save().into(snapshot)
         check(error)
         return list(snapshot.tokens), <bytes> snapshot.memory
 
     def restore(self, list tokens not None, bytes memory not None):
         """Take back what ``save`` gave, into a session that holds nothing yet."""
-        cdef shared_ptr[core.Session] session = self.session
         cdef core.Snapshot snapshot
         cdef core.Error error
         snapshot.tokens = tokens
         snapshot.memory = memory
         with nogil:
-            error = session.get().restore(move(snapshot))
+            error = self.session.get().restore(move(snapshot))
         check(error)
 
     def flash_attention(self):
@@ -455,24 +429,7 @@ cdef int fill_request(core.GenerationRequest * request, list prompt, dict option
     request.start = clock.start
     request.template_duration = measured["template_ns"]
     request.tokenize_duration = measured["tokenize_ns"]
-    return fill_sampling(&request.sampling, options)
-
-
-cdef int fill_sampling(core.SamplingOptions * s, dict options) except -1:
-    s.temperature = options["temperature"]
-    s.top_k = options["top_k"]
-    s.top_p = options["top_p"]
-    s.min_p = options["min_p"]
-    s.repeat_penalty = options["repeat_penalty"]
-    s.frequency_penalty = options["frequency_penalty"]
-    s.presence_penalty = options["presence_penalty"]
-    s.penalty_window = options["penalty_window"]
-    s.logit_bias = options["logit_bias"]
-    s.seed = options["seed"]
-    s.ignore_eos = options["ignore_eos"]
-    s.min_tokens = options["min_tokens"]
-    s.stop_token_ids = options["stop_token_ids"]
-    s.n_logprobs = options["logprobs"]
+    request.sampling = options
     return 0
 
 
@@ -483,6 +440,18 @@ cdef class Clock:
 
     def __cinit__(self):
         self.start = core.now()
+
+
+# -- drafts --------------------------------------------------------------------------------------------------------------------
+
+def replay_drafts(core.RecordedRequest recorded, int32_t max_draft, vector[float] costs):
+    """Counters of a recorded request's drafts. ``costs[n]``: time of a call of n rows."""
+    cdef core.DraftScore score
+    cdef core.Error error
+    with nogil:
+        error = core.replay_drafts(recorded, max_draft, costs).into(score)
+    check(error)
+    return score
 
 
 # -- a running request ---------------------------------------------------------------------------------------------------------
@@ -499,9 +468,8 @@ cdef class NativeGeneration:
         """Run or await one step. Returns ``(text, finished)``; the text may be empty."""
         cdef core.GenerationEvent event
         cdef core.Error error
-        cdef shared_ptr[core.Generation] generation = self.generation
         with nogil:
-            error = generation.get().next().into(event)
+            error = self.generation.get().next().into(event)
         check(error)
         PyErr_CheckSignals()
         return text_of(event.text), event.finished
@@ -510,52 +478,30 @@ cdef class NativeGeneration:
         """Run to the end, looking at signals after each step. Returns ``("", True)``, as ``next`` would at the end."""
         cdef core.GenerationEvent event
         cdef core.Error error
-        cdef shared_ptr[core.Generation] generation = self.generation
         while not event.finished:
             with nogil:
-                error = generation.get().next().into(event)
+                error = self.generation.get().next().into(event)
             check(error)
             PyErr_CheckSignals()
         return "", True
 
     def cancel(self):
         """Ask the request to end; from any thread, any number of times."""
-        cdef shared_ptr[core.Generation] generation = self.generation
         with nogil:
-            generation.get().cancel()
+            self.generation.get().cancel()
 
     def result(self):
         """Everything about a finished request, as plain values."""
         cdef const core.GenerationResult * r = &self.generation.get().result()
+        cdef core.Timings timings = r.timings
         cdef vector[core.Sampled] logprobs = r.logprobs
         return {
             "text": text_of(r.text), "tokens": list(r.tokens), "seed": r.seed, "timed_tokens": r.timed_tokens,
             "finish_reason": "stop" if r.finish_reason == core.FinishReason.stop else "length",
-            "timings": timings_of(r.timings),
+            "timings": timings,
             "logprobs": [(one.token, one.logprob, [(top.token, top.logprob) for top in one.top]) for one in logprobs],
         }
 
     def __dealloc__(self):
         with nogil:
             self.generation.reset()
-
-
-cdef dict timings_of(const core.Timings & t):
-    return {
-        "queue_duration": t.queue_duration, "template_duration": t.template_duration,
-        "tokenize_duration": t.tokenize_duration, "context_acquire_duration": t.context_acquire_duration,
-        "prefill_duration": t.prefill_duration, "first_token_duration": t.first_token_duration,
-        "generation_duration": t.generation_duration, "context_clear_duration": t.context_clear_duration,
-        "total_duration": t.total_duration, "input_tokens": t.input_tokens,
-        "cached_input_tokens": t.cached_input_tokens, "evaluated_input_tokens": t.evaluated_input_tokens,
-        "output_tokens": t.output_tokens, "context_pool_reused": t.context_pool_reused,
-        "prefix_cache_hit": t.prefix_cache_hit, "prefix_cache_entries": t.prefix_cache_entries,
-        "prefix_cache_retained_entries": t.prefix_cache_retained_entries,
-        "prefix_cache_retained_tokens": t.prefix_cache_retained_tokens, "threads": t.threads,
-        "prefill_threads": t.prefill_threads, "batch_tokens": t.batch_tokens, "micro_batch_tokens": t.micro_batch_tokens,
-        "speculative_proposed_tokens": t.speculative_proposed_tokens,
-        "speculative_accepted_tokens": t.speculative_accepted_tokens,
-        "speculative_verification_steps": t.speculative_verification_steps,
-        "batch_max_sequences": t.batch_max_sequences, "batch_peak_sequences": t.batch_peak_sequences,
-        "scheduler_steps": t.scheduler_steps, "batch_decoded_tokens": t.batch_decoded_tokens,
-    }

@@ -1,4 +1,5 @@
-# Declarations of the C++ core as the binding uses it. Nothing is defined here.
+# Declarations of the C++ core as the binding uses it. Nothing is defined here. What is a `ctypedef struct` becomes a dict, with
+# the names that Python sees.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp cimport bool
 from libcpp.memory cimport shared_ptr, unique_ptr
@@ -49,7 +50,7 @@ cdef extern from "profile.hpp" namespace "aner" nogil:
         bool reproducible
         bool mapped
         string expected_sha256
-    cdef cppclass OptimizerSettings:
+    ctypedef struct OptimizerSettings:
         int32_t threads
         int32_t prefill_threads
         int32_t batch_tokens
@@ -70,13 +71,13 @@ cdef extern from "profile.hpp" namespace "aner" nogil:
 
 
 cdef extern from "decoder.hpp" namespace "aner" nogil:
-    cdef cppclass MemoryUse:
-        int64_t weights
-        int64_t kv
-        int64_t kv_payload
-        int64_t compute
-        int64_t output
-    cdef cppclass ResolvedContext:
+    ctypedef struct MemoryUse:
+        int64_t weights_bytes "weights"
+        int64_t kv_bytes "kv"
+        int64_t kv_payload_bytes "kv_payload"
+        int64_t compute_bytes "compute"
+        int64_t output_bytes "output"
+    ctypedef struct ResolvedContext:
         int32_t context
         int32_t cells
         int32_t batch_tokens
@@ -137,14 +138,14 @@ cdef extern from "model.hpp" namespace "aner" nogil:
         sliding_window
         recurrent
         hybrid
-    cdef cppclass LoadSummary:
+    ctypedef struct LoadSummary:
         int64_t digest_before_bytes
         int64_t digest_after_bytes
-        int64_t digest_before
-        int64_t digest_after
-        int64_t probe
-        int64_t engine
-        int64_t total
+        int64_t digest_before_duration "digest_before"
+        int64_t digest_after_duration "digest_after"
+        int64_t probe_duration "probe"
+        int64_t engine_load_duration "engine"
+        int64_t total_duration "total"
     cdef cppclass ModelInfo:
         string path
         string fingerprint
@@ -167,7 +168,7 @@ cdef extern from "sampler.hpp" namespace "aner" nogil:
         Token token
         float logprob
         vector[TopLogprob] top
-    cdef cppclass SamplingOptions:
+    ctypedef struct SamplingOptions:
         float temperature
         int32_t top_k
         float top_p
@@ -181,11 +182,11 @@ cdef extern from "sampler.hpp" namespace "aner" nogil:
         bool ignore_eos
         int32_t min_tokens
         vector[Token] stop_token_ids
-        int32_t n_logprobs
+        int32_t logprobs "n_logprobs"
 
 
 cdef extern from "timings.hpp" namespace "aner" nogil:
-    cdef cppclass Timings:
+    ctypedef struct Timings:
         int64_t queue_duration
         int64_t template_duration
         int64_t tokenize_duration
@@ -294,6 +295,23 @@ cdef extern from "lease.hpp" namespace "aner" nogil:
         const ContextPool & pool() noexcept
         bool foreign() noexcept
     ctypedef shared_ptr[const Lease] LeaseHandle
+
+
+cdef extern from "draft_replay.hpp" namespace "aner" nogil:
+    ctypedef struct RecordedRequest:
+        vector[Token] prompt
+        vector[Token] output
+        vector[Token] ends
+        bool ended_by_token
+        int32_t max_tokens
+        int32_t context
+    ctypedef struct DraftScore:
+        int64_t proposed_tokens
+        int64_t accepted_tokens
+        int64_t accepted_from_prompt
+        int64_t verification_steps
+        vector[int64_t] calls
+    Result[DraftScore] replay_drafts(const RecordedRequest & request, int32_t max_draft, const vector[float] & costs) noexcept
 
 
 cdef extern from "log_ring.hpp" namespace "aner" nogil:

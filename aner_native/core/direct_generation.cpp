@@ -41,10 +41,16 @@ DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, Gener
     result_.seed = request_.sampling.seed;
 }
 
+<<<<<<< HEAD
 Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) {
+=======
+Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) noexcept try {
+>>>>>>> latency
     Timings & t = result_.timings;
     if (settings_.speculative_tokens > 0) {
-        policy_.emplace(settings_.n_outputs - 1, costs);
+        std::vector<Token> ends = model_->vocabulary().end_of_generation();
+        ends.insert(ends.end(), request_.sampling.stop_token_ids.begin(), request_.sampling.stop_token_ids.end());
+        drafter_.emplace(settings_.n_outputs - 1, costs, std::move(ends));
         t.speculative_proposed_tokens = 0;
         t.speculative_accepted_tokens = 0;
         t.speculative_verification_steps = 0;
@@ -60,6 +66,8 @@ Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs)
     n_computed_ = held_->context->n_cached();
     t.cached_input_tokens = n_computed_;
     return {};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Result<GenerationEvent> DirectGeneration::next() noexcept {
@@ -156,19 +164,13 @@ void DirectGeneration::plan_prefill() {
 void DirectGeneration::plan_decode() {
     const Position pending = n_computed_;
     batch_.push_back({history_.back(), pending, 0, true});
-    if (!policy_.has_value() || !policy_->wants_draft()) {
+    if (!drafter_.has_value()) {
         return;
     }
     // The target adds one token of its own to a draft, so each bound keeps one free.
-    const std::int32_t n_output = static_cast<std::int32_t>(result_.tokens.size());
-    const std::int32_t room = std::min({settings_.n_outputs - 1, request_.max_tokens - n_output - 1, settings_.context - n_known() - 1});
-    draft_ = propose_draft(history_.data(), history_.size(), room);
-    const auto end = std::find_if(draft_.tokens.begin(), draft_.tokens.begin() + draft_.n_tokens,
-                                  [this](Token token) { return ends_generation(token); });
-    draft_.n_tokens = static_cast<std::int32_t>(end - draft_.tokens.begin());
-    if (draft_.n_tokens > 0) {
-        draft_.n_tokens = policy_->choose(draft_.match_length, draft_.n_tokens);
-    }
+    const auto n_output = static_cast<std::int32_t>(result_.tokens.size());
+    const std::int32_t room = std::min(request_.max_tokens - n_output, settings_.context - n_known()) - 1;
+    draft_ = drafter_->next(history_.data(), history_.size(), room);
     for (std::int32_t i = 0; i < draft_.n_tokens; ++i) {
         batch_.push_back({draft_.tokens[static_cast<std::size_t>(i)], pending + 1 + i, 0, true});
     }
@@ -221,7 +223,7 @@ Error DirectGeneration::apply_decode(GenerationEvent & event) {
     t.speculative_proposed_tokens += draft_.n_tokens;
     t.speculative_accepted_tokens += n_accepted;
     t.speculative_verification_steps += 1;
-    policy_->observe(draft_.match_length, draft_.n_tokens, n_accepted);
+    drafter_->observe(draft_, n_accepted);
     // [0, n_computed) is verified, [n_computed, end) is the rejected or unconsumed rest of the draft
     return trim_to(held_->context->decoder(), 0, n_computed_);
 }

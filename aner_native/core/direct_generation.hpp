@@ -15,11 +15,10 @@
 #include "admission.hpp"
 #include "cancellation.hpp"
 #include "context_hold.hpp"
-#include "draft_policy.hpp"
+#include "drafter.hpp"
 #include "generation.hpp"
 #include "model.hpp"
 #include "process_guard.hpp"
-#include "prompt_lookup.hpp"
 #include "text_stream.hpp"
 
 #include <atomic>
@@ -75,7 +74,7 @@ private:
     std::int32_t n_computed_ = 0;  // of history_, in the context's memory
     Batch batch_;
     Draft draft_;                        // rows after the first of batch_, while decoding
-    std::optional<DraftPolicy> policy_;  // none: no drafts
+    std::optional<Drafter> drafter_;     // none: no drafts
     std::int32_t n_sampled_ = 0;         // choices of the current step
     GenerationResult result_;
     Error failure_;

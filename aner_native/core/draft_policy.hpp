@@ -3,8 +3,8 @@
 // For each match length the policy counts how often the token at each place of a draft was accepted. E(k), the tokens that a
 // call with k proposals is expected to emit, is one plus the sum of the products of those rates; T(r), the time of a call with r
 // rows, comes from a table that is fixed for the lease. The policy takes the k of the greatest E(k) / T(k + 1). If that is k = 0,
-// or a whole draft was rejected, it pauses for 1, 2, 4 .. 64 calls and then tries a short draft for new evidence, so that text
-// without overlap is hardly slowed and text that begins to repeat is soon found.
+// or three drafts in a row were rejected whole, it pauses for 1, 2, 4 .. 64 calls and then tries a short draft for new evidence,
+// so that text without overlap is hardly slowed and text that begins to repeat is soon found.
 //
 // The decision depends on the request's tokens and the table alone, never on the clock (S10).
 #pragma once
@@ -50,6 +50,7 @@ private:
     std::int32_t pause_ = 0;       // calls left without a draft
     bool trying_ = false;          // the pause is over: the next draft is for evidence, whatever the rates say
     std::int32_t next_pause_ = 1;  // how long the next pause is
+    std::int32_t n_misses_ = 0;    // drafts rejected whole since one was not
 };
 
 }  // namespace aner

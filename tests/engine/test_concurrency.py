@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def shared(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     with llm.load(synthetic("llama"), context=256, reproducible=True) as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 def run_threads(n: int, work: Callable[[int], None]) -> None:

@@ -30,12 +30,18 @@ def one_token_at_a_time(model: llm.Model, prompt: list[int], n: int, **options: 
 def exact(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     """Float32 weights, float32 KV, reference kernels."""
     with llm.load(synthetic("llama"), context=256, reproducible=True, kv_cache_type="f32") as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 @pytest.fixture(scope="module")
 def reference(synthetic: Callable[[str], Path]) -> ReferenceLlama:
     return ReferenceLlama(synthetic("llama"))
+
+
+@pytest.fixture
+def model(model: llm.Model) -> llm.Model:
+    """The tiny model on one thread: quick also beside other work."""
+    return model.with_optimizer(1, 1)
 
 
 # -- which tokens ------------------------------------------------------------------------------------------------------------
@@ -70,7 +76,8 @@ def test_log_probabilities_are_those_of_the_published_equations(exact: llm.Model
 def test_greedy_output_equals_tokens_generated_one_at_a_time(
     synthetic: Callable[[str], Path], name: str, kv_cache_type: str
 ) -> None:
-    with llm.load(synthetic(name), context=128, kv_cache_type=kv_cache_type, reproducible=True) as model:
+    with llm.load(synthetic(name), context=128, kv_cache_type=kv_cache_type, reproducible=True) as loaded:
+        model = loaded.with_optimizer(1, 1)
         prompt = PROMPT * 4  # beyond the sliding window of gemma3 by the end
         response = model.generate(prompt, max_tokens=20, ignore_eos=True)
         assert response.token_ids() == one_token_at_a_time(model, prompt, 20)
@@ -78,7 +85,8 @@ def test_greedy_output_equals_tokens_generated_one_at_a_time(
 
 @pytest.mark.contract("V1")
 def test_a_prompt_of_several_chunks_gives_what_it_gives_token_by_token(synthetic: Callable[[str], Path]) -> None:
-    with llm.load(synthetic("llama"), context=2048, reproducible=True) as model:
+    with llm.load(synthetic("llama"), context=2048, reproducible=True) as loaded:
+        model = loaded.with_optimizer(1, 1)
         micro_batch = model.profile().micro_batch_tokens
         prompt = [1, *(3 + i * 37 % 256 for i in range(2 * micro_batch + 5))]
         response = model.generate(prompt, max_tokens=3, ignore_eos=True)

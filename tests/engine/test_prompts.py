@@ -25,14 +25,14 @@ def chatml(*messages: tuple[str, str], assistant: bool = True) -> list[int]:
 @pytest.fixture(scope="module")
 def chat(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     with llm.load(synthetic("llama"), context=1024, reproducible=True) as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 @pytest.fixture(scope="module")
 def plain(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     """Without a chat template."""
     with llm.load(synthetic("llama-plain"), context=256) as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 def same_request(model: llm.Model, tokens: list[int], prompt: Any = None, **arguments: Any) -> bool:

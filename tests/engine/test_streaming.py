@@ -35,14 +35,14 @@ def is_free(model: llm.Model) -> bool:
 def bytes_model(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     """Every token is one byte: nearly every character of the output is split over tokens, and many are broken."""
     with llm.load(synthetic("llama"), context=256) as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 @pytest.fixture(scope="module")
 def long_model(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
     """A context whose prefill takes many steps."""
     with llm.load(synthetic("llama"), context=16384) as model:
-        yield model
+        yield model.with_optimizer(1, 1)
 
 
 # -- the text ----------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,10 @@
 
 from ._harness import Harness, Ratio, Sample, Side
 from ._idle import CpuTimes, Disturbance, Limits, Probe, read_cpu_times, usable_cpus, wait_until_idle, window_between
+from ._outputs import Difference, distinct_ngram_ratio, first_difference
 from ._provenance import DescribedModel, describe_model, machine_state, provenance, sha256_of
 from ._records import SCHEMA_VERSION, RecordWriter, read_records
+from ._replay import Recording, Replay, call_costs, recording_of, replay, replay_as
 from ._statistics import (
     MISSING,
     Interval,
@@ -20,6 +22,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "CpuTimes",
     "DescribedModel",
+    "Difference",
     "Disturbance",
     "Harness",
     "Interval",
@@ -27,12 +30,17 @@ __all__ = [
     "Probe",
     "Ratio",
     "RecordWriter",
+    "Recording",
+    "Replay",
     "Sample",
     "Side",
     "beyond_control",
     "bootstrap_interval",
+    "call_costs",
     "control_spread",
     "describe_model",
+    "distinct_ngram_ratio",
+    "first_difference",
     "geometric_mean",
     "machine_state",
     "median",
@@ -40,6 +48,9 @@ __all__ = [
     "provenance",
     "read_cpu_times",
     "read_records",
+    "recording_of",
+    "replay",
+    "replay_as",
     "sha256_of",
     "usable_cpus",
     "wait_until_idle",
