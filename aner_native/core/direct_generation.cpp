@@ -41,11 +41,7 @@ DirectGeneration::DirectGeneration(ModelHandle model, Admission admission, Gener
     result_.seed = request_.sampling.seed;
 }
 
-<<<<<<< HEAD
 Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) {
-=======
-Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs) noexcept try {
->>>>>>> latency
     Timings & t = result_.timings;
     if (settings_.speculative_tokens > 0) {
         std::vector<Token> ends = model_->vocabulary().end_of_generation();
@@ -66,8 +62,6 @@ Error DirectGeneration::acquire(ContextSource & source, const CostTable & costs)
     n_computed_ = held_->context->n_cached();
     t.cached_input_tokens = n_computed_;
     return {};
-} catch (const std::bad_alloc &) {
-    return Error{ErrorCode::out_of_memory};
 }
 
 Result<GenerationEvent> DirectGeneration::next() noexcept {
@@ -85,7 +79,10 @@ Result<GenerationEvent> DirectGeneration::next() noexcept {
     Result<GenerationEvent> event = over_.load() ? outcome() : step();
     turn_.store(false);
     if (cancellation_.requested()) {
-        end_if_cancelled();  // asked for after the step had looked, by a thread that did not get the turn
+        end_if_cancelled();  // asked for during the step, by a thread that did not get the turn
+        if (over_.load() && failure_.failed()) {
+            return failure_;
+        }
     }
     return event;
 }
@@ -139,7 +136,6 @@ Result<GenerationEvent> DirectGeneration::step() noexcept try {
     }
     if (!error.failed()) {
         measure(prefill, before);
-        error = event.finished ? Error{} : cancellation_.check();
     }
     if (error.failed()) {
         return fail(std::move(error));

@@ -210,6 +210,23 @@ ANER_CASE("Z5", text_that_was_held_back_comes_with_the_end) {
     }
 }
 
+ANER_CASE("Z5", a_character_that_the_end_cuts_becomes_a_replacement_which_can_itself_be_a_stop_string) {
+    const std::string replacement = "\xEF\xBF\xBD";
+    for (const bool stops : {false, true}) {
+        const Scene scene;
+        play(*scene.script, 3, {k_first_plain, k_half, k_half});
+        GenerationRequest request = request_for(prompt_of(3), 2);
+        if (stops) {
+            request.stop = {replacement};
+        }
+        const GenerationHandle generation = start(scene.lease(), std::move(request));
+        const Run all = run(*generation);
+        CHECK_EQUAL(all.streamed, stops ? "a" : "a" + replacement);
+        CHECK_EQUAL(generation->result().text, all.streamed);
+        CHECK(generation->result().finish_reason == (stops ? FinishReason::stop : FinishReason::length));
+    }
+}
+
 ANER_CASE("Z7", log_probabilities_come_one_for_each_token_of_the_output) {
     const Scene scene;
     GenerationRequest request = request_for(prompt_of(3), 6);

@@ -120,7 +120,7 @@ ANER_CASE("S2 S3 S7 S8 S9 P12", any_series_of_requests_answers_by_the_script_wit
         scene.script->next = [period, noise](const Tokens & history) {
             const auto n = static_cast<std::int32_t>(history.size());
             const bool breaks = noise > 0 && n % (4 + noise) == 0;
-            return breaks ? scripted_token(history, ScriptedModel::k_n_vocab)
+            return breaks ? scripted_token(history)
                           : n >= period ? std::max(history[static_cast<std::size_t>(n - period)], k_first_plain) : k_first_plain;
         };
         const LeaseHandle lease = tuned(scene, static_cast<std::int32_t>(random() % 3), 40, static_cast<std::int32_t>(random() % 9),

@@ -7,13 +7,13 @@
 
 namespace aner::testing {
 
-Token scripted_token(const Tokens & history, std::int32_t n_vocab) noexcept {
+Token scripted_token(const Tokens & history) noexcept {
     std::uint64_t mixed = history.size();
     for (const Token token : history) {
         mixed = (mixed ^ static_cast<std::uint64_t>(token)) * 0x9E3779B97F4A7C15U;
         mixed ^= mixed >> 29;
     }
-    return k_first_plain + static_cast<Token>(mixed % static_cast<std::uint64_t>(n_vocab - k_first_plain));
+    return k_first_plain + static_cast<Token>(mixed % (k_half - k_first_plain));
 }
 
 // -- the script ------------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ Error ScriptedDecoder::evaluate(const Batch & batch, int call) {
         if (!row.wants_logits || call == script_->rowless_call) {
             continue;
         }
-        const Token next = script_->next ? script_->next(history) : scripted_token(history, n_vocab_);
+        const Token next = script_->next ? script_->next(history) : scripted_token(history);
         std::vector<float> & logits = rows_.back();
         for (Token token = 0; token < n_vocab_; ++token) {
             const float other = static_cast<float>((token * 7 + static_cast<Token>(history.size())) % 11) * 0.25F;
@@ -270,10 +270,11 @@ MemoryUse ScriptedDecoder::memory() const noexcept {
 
 // -- the model -------------------------------------------------------------------------------------------------------------
 
-ScriptedVocabulary::ScriptedVocabulary(std::int32_t n_tokens) {
-    for (Token token = 0; token < n_tokens; ++token) {
+ScriptedVocabulary::ScriptedVocabulary() {
+    for (Token token = 0; token < k_half; ++token) {
         add_piece(token < k_first_plain ? std::string() : std::string(1, static_cast<char>('a' + token - k_first_plain)));
     }
+    add_piece("\xC3");
     bos_ = k_bos;
     eos_ = k_eos;
     end_of_generation_ = {k_eos, k_eot};
@@ -283,7 +284,7 @@ Result<Tokens> ScriptedVocabulary::tokenize(std::string_view text, bool, bool, c
     Tokens tokens;
     for (const char letter : text) {
         const Token token = k_first_plain + letter - 'a';
-        if (token < k_first_plain || token >= n_tokens()) {
+        if (token < k_first_plain || token >= k_half) {
             return Error{ErrorCode::invalid_request, "not a letter of the script"};
         }
         tokens.push_back(token);
@@ -294,7 +295,7 @@ Result<Tokens> ScriptedVocabulary::tokenize(std::string_view text, bool, bool, c
 }
 
 ScriptedModel::ScriptedModel(std::shared_ptr<Script> script, std::int32_t context)
-    : script_(std::move(script)), vocabulary_(k_n_vocab) {
+    : script_(std::move(script)) {
     info_.path = "scripted";
     info_.device = "cpu";
     info_.settings.context = context;

@@ -20,10 +20,11 @@ using Tokens = std::vector<Token>;
 constexpr Token k_bos = 0;          // these three have no text
 constexpr Token k_eos = 1;
 constexpr Token k_eot = 2;
-constexpr Token k_first_plain = 3;  // from here on each has one
+constexpr Token k_first_plain = 3;  // from here on each has one, "a" to "z"
+constexpr Token k_half = 29;        // the first byte of a character of two, which the script chooses only when told
 
 // A plain token that depends on each of the tokens and on its place.
-[[nodiscard]] Token scripted_token(const Tokens & history, std::int32_t n_vocab) noexcept;
+[[nodiscard]] Token scripted_token(const Tokens & history) noexcept;
 
 enum class Clearing { honest, refused, pretended };
 
@@ -109,7 +110,7 @@ private:
 
 class ScriptedVocabulary final : public Vocabulary {
 public:
-    explicit ScriptedVocabulary(std::int32_t n_tokens);  // at most 29: the plain ones are "a", "b", ...
+    ScriptedVocabulary();
     // One plain token for each letter.
     Result<Tokens> tokenize(std::string_view text, bool add_bos, bool parse_control,
                             const ByteSpans & literal) const noexcept override;
@@ -117,7 +118,7 @@ public:
 
 class ScriptedModel final : public Model {
 public:
-    static constexpr std::int32_t k_n_vocab = 29;
+    static constexpr std::int32_t k_n_vocab = k_half + 1;
 
     ScriptedModel(std::shared_ptr<Script> script, std::int32_t context);
     ~ScriptedModel() override;

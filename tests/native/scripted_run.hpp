@@ -44,7 +44,7 @@ struct Scene {
 inline Tokens prompt_of(std::int32_t n) {
     Tokens prompt;
     for (std::int32_t i = 0; i < n; ++i) {
-        prompt.push_back(k_first_plain + (i * 5 + 1) % (ScriptedModel::k_n_vocab - k_first_plain));
+        prompt.push_back(k_first_plain + (i * 5 + 1) % (k_half - k_first_plain));
     }
     return prompt;
 }
@@ -59,7 +59,7 @@ inline GenerationRequest request_for(Tokens prompt, std::int32_t max_tokens) {
 inline Tokens expected_output(const Tokens & prompt, std::int32_t n) {
     Tokens history = prompt;
     for (std::int32_t i = 0; i < n; ++i) {
-        history.push_back(scripted_token(history, ScriptedModel::k_n_vocab));
+        history.push_back(scripted_token(history));
     }
     return {history.begin() + static_cast<std::ptrdiff_t>(prompt.size()), history.end()};
 }
