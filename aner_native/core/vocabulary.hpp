@@ -11,7 +11,7 @@
 
 namespace aner {
 
-// Half-open byte ranges of a prompt in which the text of a control token is only text.
+// Half-open byte ranges of a prompt in which the text of a control token is only text; ascending, disjoint.
 using ByteSpans = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
 class Vocabulary {

@@ -73,8 +73,12 @@ private:
             return fail("tokenizer.ggml.model = " + quoted(name) + " is not a tokenizer that the engine knows");
         }
         tokenizer_ = *found;
-        return header_.find("tokenizer.ggml.pre") == nullptr || header_.text("tokenizer.ggml.pre") ||
-               fail_value("tokenizer.ggml.pre", "a str");
+        if (header_.find("tokenizer.ggml.pre") != nullptr && !header_.text("tokenizer.ggml.pre")) {
+            return fail_value("tokenizer.ggml.pre", "a str");
+        }
+        // The engine asserts that no space is left in a word; this pre-tokenizer leaves them to one that drops them.
+        return header_.text("tokenizer.ggml.pre") != "whitespace" || name == "whitespace" ||
+               fail_value("tokenizer.ggml.pre", "another one where tokenizer.ggml.model is " + quoted(name));
     }
 
     bool tokens() {

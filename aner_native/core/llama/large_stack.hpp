@@ -11,6 +11,6 @@
 namespace aner {
 
 // `n_bytes`: of the text. Errors: out_of_memory when no such stack can be had, or memory would not hold all of it.
-Error run_with_stack_for(std::size_t n_bytes, const std::function<void()> & work) noexcept;
+Error run_with_stack_for(std::size_t n_bytes, const std::function<void()> & work);
 
 }  // namespace aner

@@ -62,7 +62,7 @@ void LlamaVocabulary::read_control() {
 }
 
 Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool add_bos, bool parse_control,
-                                                     const ByteSpans & literal) const noexcept {
+                                                     const ByteSpans & literal) const noexcept try {
     if (static_cast<std::int64_t>(text.size()) > limits::max_prompt_bytes) {
         return Error{ErrorCode::invalid_request, "the text has " + std::to_string(text.size()) + " bytes: at most " +
                                                      std::to_string(limits::max_prompt_bytes) + " are accepted"};
@@ -76,6 +76,8 @@ Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool
             } else {
                 append(text, parse_control, tokens);
             }
+        } catch (const std::bad_alloc &) {
+            failure = Error{ErrorCode::out_of_memory};
         } catch (const std::out_of_range &) {  // how the engine's table of tokens answers
             failure = Error{ErrorCode::invalid_request, "the text has a character that this model's vocabulary cannot spell: it "
                                                         "has no token for one of the bytes"};
@@ -98,6 +100,8 @@ Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool
         tokens.erase(tokens.begin());
     }
     return tokens;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 void LlamaVocabulary::append(std::string_view text, bool parse_control, std::vector<Token> & tokens) const {
@@ -130,10 +134,12 @@ const LlamaVocabulary::ControlText * LlamaVocabulary::control_at(std::string_vie
 
 // As the engine does it for a whole text, but an occurrence that touches a literal span is plain text.
 void LlamaVocabulary::append_by_parts(std::string_view text, const ByteSpans & literal, std::vector<Token> & tokens) const {
-    const auto is_literal = [&](std::size_t from, std::size_t to) {
-        return std::any_of(literal.begin(), literal.end(), [&](const auto & span) {
-            return static_cast<std::int64_t>(from) < span.second && static_cast<std::int64_t>(to) > span.first;
-        });
+    auto span = literal.begin();  // the first that ends after the place that is looked at
+    const auto is_literal = [&](std::size_t begin, std::size_t end) {
+        while (span != literal.end() && span->second <= static_cast<std::int64_t>(begin)) {
+            ++span;
+        }
+        return span != literal.end() && span->first < static_cast<std::int64_t>(end);
     };
     bool first_bytes[256] = {};
     for (const ControlText & one : control_texts_) {
