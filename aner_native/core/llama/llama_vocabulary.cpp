@@ -52,13 +52,17 @@ void LlamaVocabulary::read_control() {
         if ((attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) == 0 || text == nullptr || *text == '\0') {
             continue;
         }
-        control_texts_.push_back({text, token, (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0, (attributes & LLAMA_TOKEN_ATTR_RSTRIP) != 0});
+        const ControlToken control{token, (attributes & LLAMA_TOKEN_ATTR_LSTRIP) != 0, (attributes & LLAMA_TOKEN_ATTR_RSTRIP) != 0};
+        control_tokens_.emplace(text, control);
         control_.emplace_back(text, token);
         longest_piece_ = std::max(longest_piece_, control_.back().first.size());
     }
-    const auto longer = [](const std::string & a, const std::string & b) { return a.size() > b.size(); };
-    std::stable_sort(control_texts_.begin(), control_texts_.end(), [&](const auto & a, const auto & b) { return longer(a.text, b.text); });
-    std::stable_sort(control_.begin(), control_.end(), [&](const auto & a, const auto & b) { return longer(a.first, b.first); });
+    std::stable_sort(control_.begin(), control_.end(), [](const auto & a, const auto & b) { return a.first.size() > b.first.size(); });
+    for (const auto & [text, token] : control_) {
+        if (control_lengths_.empty() || control_lengths_.back() != text.size()) {
+            control_lengths_.push_back(text.size());
+        }
+    }
 }
 
 Result<std::vector<Token>> LlamaVocabulary::tokenize(std::string_view text, bool add_bos, bool parse_control,
@@ -123,13 +127,13 @@ void LlamaVocabulary::append(std::string_view text, bool parse_control, std::vec
     tokens.resize(before + static_cast<std::size_t>(n));
 }
 
-const LlamaVocabulary::ControlText * LlamaVocabulary::control_at(std::string_view text, std::size_t at) const noexcept {
-    for (const ControlText & one : control_texts_) {
-        if (text.compare(at, one.text.size(), one.text) == 0) {
-            return &one;
+LlamaVocabulary::ControlMap::const_iterator LlamaVocabulary::control_at(std::string_view text, std::size_t at) const {
+    for (const std::size_t length : control_lengths_) {
+        if (const auto found = control_tokens_.find(text.substr(at, length)); found != control_tokens_.end()) {
+            return found;
         }
     }
-    return nullptr;
+    return control_tokens_.end();
 }
 
 // As the engine does it for a whole text, but an occurrence that touches a literal span is plain text.
@@ -142,24 +146,25 @@ void LlamaVocabulary::append_by_parts(std::string_view text, const ByteSpans & l
         return span != literal.end() && span->first < static_cast<std::int64_t>(end);
     };
     bool first_bytes[256] = {};
-    for (const ControlText & one : control_texts_) {
-        first_bytes[static_cast<unsigned char>(one.text.front())] = true;
+    for (const auto & [control_text, control] : control_tokens_) {
+        first_bytes[static_cast<unsigned char>(control_text.front())] = true;
     }
     std::size_t from = 0;  // [from, at) is plain text not yet appended
     for (std::size_t at = 0; at < text.size();) {
-        const ControlText * found = first_bytes[static_cast<unsigned char>(text[at])] ? control_at(text, at) : nullptr;
-        if (found == nullptr || is_literal(at, at + found->text.size())) {
+        const auto found = first_bytes[static_cast<unsigned char>(text[at])] ? control_at(text, at) : control_tokens_.end();
+        if (found == control_tokens_.end() || is_literal(at, at + found->first.size())) {
             ++at;
             continue;
         }
+        const ControlToken & control = found->second;
         std::size_t end = at;
-        while (found->strips_left && end > from && std::isspace(static_cast<unsigned char>(text[end - 1])) != 0) {
+        while (control.strips_left && end > from && std::isspace(static_cast<unsigned char>(text[end - 1])) != 0) {
             --end;
         }
         append(text.substr(from, end - from), false, tokens);
-        tokens.push_back(found->token);
-        at += found->text.size();
-        while (found->strips_right && at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) {
+        tokens.push_back(control.token);
+        at += found->first.size();
+        while (control.strips_right && at < text.size() && std::isspace(static_cast<unsigned char>(text[at])) != 0) {
             ++at;
         }
         from = at;

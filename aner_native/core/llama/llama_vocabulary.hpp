@@ -5,6 +5,8 @@
 
 #include "llama.h"
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,21 +22,22 @@ public:
                                         const ByteSpans & literal) const noexcept override;
 
 private:
-    struct ControlText {
-        std::string text;
+    struct ControlToken {
         Token token;
         bool strips_left;   // white space before it is not part of the prompt
         bool strips_right;  // nor after it
     };
+    using ControlMap = std::map<std::string, ControlToken, std::less<>>;
 
     void read_pieces();
     void read_control();
     void append(std::string_view text, bool parse_control, std::vector<Token> & tokens) const;
     void append_by_parts(std::string_view text, const ByteSpans & literal, std::vector<Token> & tokens) const;
-    [[nodiscard]] const ControlText * control_at(std::string_view text, std::size_t at) const noexcept;
+    [[nodiscard]] ControlMap::const_iterator control_at(std::string_view text, std::size_t at) const;  // the longest
 
     const llama_vocab * vocab_ = nullptr;
-    std::vector<ControlText> control_texts_;  // longest first
+    ControlMap control_tokens_;                 // by text
+    std::vector<std::size_t> control_lengths_;  // of the texts, descending
 };
 
 }  // namespace aner
