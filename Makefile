@@ -6,7 +6,7 @@ MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 ANER_CMAKE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test native-tests lint model build clean
+.PHONY: help demo test native-tests native-benches lint model build clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -20,6 +20,11 @@ test: build model native-tests lint ## install and run every test
 native-tests: $(VENV)/.tools ## build the native test program
 	$(BIN)/cmake -S . -B build/native -G Ninja -DANER_MODULE=OFF -DANER_TESTS=ON -DANER_WERROR=ON -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja
 	$(BIN)/cmake --build build/native --target aner_core_tests
+
+native-benches: $(VENV)/.tools ## build the native benchmarks and run them; each fails beyond its limit
+	$(BIN)/cmake -S . -B build/benches -G Ninja -DANER_MODULE=OFF -DANER_BENCHES=ON -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja
+	$(BIN)/cmake --build build/benches --target prompt_lookup_bench
+	build/benches/prompt_lookup_bench
 
 lint: build ## ruff and mypy --strict
 	$(BIN)/ruff check
