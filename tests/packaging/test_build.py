@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import aner_native
@@ -145,26 +143,3 @@ def test_the_sdist_carries_the_engine_its_backends_and_its_licence(sdist: Path) 
     assert (ROOT / "LICENSES" / "llama.cpp.txt").read_bytes() == (VENDOR / "source" / "LICENSE").read_bytes()
     assert {"LICENSE", "NOTICE", "LICENSES/llama.cpp.txt", "vendor/llama.cpp/patches/0001-barrier-yields.patch"} <= names
     assert not [name for name in names if name.startswith(("build/", "models/", ".venv/")) or "/tools/server" in name]
-
-
-def test_the_sdist_builds_a_portable_wheel_without_any_download(sdist: Path, tmp_path: Path, synthetic) -> None:  # type: ignore[no-untyped-def]
-    run(sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path,
-        "-C", "cmake.define.ANER_NATIVE=OFF", sdist, env={**os.environ, "PIP_NO_INDEX": "1"})  # fmt: skip
-    wheel = next(tmp_path.glob("aner-*.whl"))
-    with zipfile.ZipFile(wheel) as archive:
-        names = archive.namelist()
-        archive.extractall(tmp_path / "site")
-    assert [name for name in names if name.endswith("licenses/LICENSES/llama.cpp.txt")]
-    assert [name for name in names if name.endswith("licenses/NOTICE")]
-    program = (
-        "import json, sys, aner; from aner import llm; m = llm.load(sys.argv[1], context=256, reproducible=True);"
-        "print(json.dumps([aner.__file__, aner.build_info(), m.generate('hello', max_tokens=8).token_ids()]))"
-    )
-    output = run(
-        sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); {program}", synthetic("llama")
-    )
-    path, info, tokens = json.loads(output)
-    assert path.startswith(str(tmp_path))
-    assert info["native"] is False
-    assert len(tokens) == 8
-    assert exported_symbols(next((tmp_path / "site").glob("aner_native*.so"))) == ["PyInit_aner_native"]
