@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.engine import fork_children
 from tests.engine import lifecycle_children as children
 from tests.support import gguf_files
 from tests.support.call_in_child import call_in_child
@@ -69,7 +70,7 @@ def test_closing_at_any_moment_harms_no_request_that_was_accepted(synthetic: Cal
 
 @pytest.mark.contract("Z3")
 def test_every_method_of_an_inherited_lease_says_that_the_process_forked(synthetic: Callable[[str], Path]) -> None:
-    found = call_in_child(children.fork_after_a_request, synthetic("llama")).checked()
+    found = call_in_child(fork_children.fork_after_a_request, synthetic("llama")).checked()
     said = dict(answer.split(": ", 1) for answer in found["answers"])
     assert said.pop("supports") == "False"
     assert len(said) > 10
@@ -81,7 +82,7 @@ def test_every_method_of_an_inherited_lease_says_that_the_process_forked(synthet
 
 @pytest.mark.contract("Z3")
 def test_a_stream_belongs_to_the_process_that_started_it_and_goes_on_there(synthetic: Callable[[str], Path]) -> None:
-    found = call_in_child(children.fork_in_the_middle_of_a_stream, synthetic("llama")).checked()
+    found = call_in_child(fork_children.fork_in_the_middle_of_a_stream, synthetic("llama")).checked()
     assert found["answers"] == ["ForkedProcessError"] * 3
     assert (found["status"], found["parent"]) == (0, True)
     assert found["seconds"] < 10
@@ -89,7 +90,7 @@ def test_a_stream_belongs_to_the_process_that_started_it_and_goes_on_there(synth
 
 @pytest.mark.contract("Z3")
 def test_a_fork_while_threads_are_in_the_engine_leaves_a_child_that_works_and_exits(synthetic: Callable[[str], Path]) -> None:
-    found = call_in_child(children.fork_while_other_threads_are_in_the_engine, synthetic("llama")).checked()
+    found = call_in_child(fork_children.fork_while_other_threads_are_in_the_engine, synthetic("llama")).checked()
     assert found["answers"] == ["ForkedProcessError", "ForkedProcessError", "3"]
     assert (found["status"], found["parent"]) == (0, True)
     assert found["seconds"] < 8, "the exit waited for calls that only the parent has"
@@ -99,8 +100,8 @@ def test_a_fork_while_threads_are_in_the_engine_leaves_a_child_that_works_and_ex
 @pytest.mark.parametrize(
     ("fork", "said"),
     [
-        (children.fork_in_a_progress_callback, "in the callback"),
-        (children.fork_and_return_from_a_progress_callback, "ForkedProcessError"),
+        (fork_children.fork_in_a_progress_callback, "in the callback"),
+        (fork_children.fork_and_return_from_a_progress_callback, "ForkedProcessError"),
     ],
 )
 def test_a_fork_during_a_load_leaves_a_child_that_exits(
@@ -114,7 +115,7 @@ def test_a_fork_during_a_load_leaves_a_child_that_exits(
 
 @pytest.mark.contract("Z3")
 def test_processes_of_the_fork_method_load_models_of_their_own(synthetic: Callable[[str], Path]) -> None:
-    found = call_in_child(children.multiprocessing_fork, synthetic("llama")).checked()
+    found = call_in_child(fork_children.multiprocessing_fork, synthetic("llama")).checked()
     assert (found["same"], found["parent"], found["codes"]) == (True, True, [0, 0])
     assert found["answers"] == ["ForkedProcessError"] * 2
 

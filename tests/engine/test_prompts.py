@@ -287,19 +287,10 @@ def test_a_bos_that_a_user_spells_is_text_and_does_not_stand_in_for_the_real_one
         assert same_request(model, [BOS, *ids_of("<s>x")], "<s>x", raw=True)
 
 
-# -- size --------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.contract("L15")
-def test_texts_at_the_edge_of_the_context(plain: llm.Model) -> None:
-    assert plain.generate("x" * 254, max_tokens=9, ignore_eos=True).finish_reason() == "length"
-    for n in (255, 256, 2560, 10**6):
-        with pytest.raises(ContextFullError, match="256"):
-            plain.generate("x" * n)
-
-
 @pytest.mark.contract("E2", "L15")
-def test_a_hopeless_text_is_refused_without_being_tokenized(chat: llm.Model) -> None:
+def test_a_text_beyond_the_context_is_refused_and_a_hopeless_one_without_being_tokenized(chat: llm.Model) -> None:
+    with pytest.raises(ContextFullError, match=r"1024 tokens"):
+        chat.generate("x" * 1023, raw=True)
     text = "x" * (32 << 20)
     for arguments in ({"prompt": text, "raw": True}, {"prompt": text}):
         with pytest.raises(ContextFullError, match="at least"):
