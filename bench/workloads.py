@@ -65,22 +65,16 @@ _SHORT_NOTES = """\
 [2] Rain came through the roof of the reading room twice in November.
 [3] The shelves on the north wall are rotten and must be replaced."""
 
-_TABLE = """\
-name: Anders Holm; age: 34; city: Bergen; role: electrician
-name: Maria Santos; age: 41; city: Porto; role: architect
-name: Kenji Watanabe; age: 29; city: Osaka; role: nurse
-name: Lucie Moreau; age: 52; city: Lyon; role: teacher
-name: Tom Whitfield; age: 38; city: Leeds; role: plumber"""
+_SHORT_JSON = (
+    '{"name":"Olga Petrova","age":27,"city":"Kazan"}',
+    '{\n  "name": "Olga Petrova",\n  "age": 27,\n  "city": "Kazan"\n}',
+)
 
-_SHORT_TABLE = """\
-name: Olga Petrova; age: 27; city: Kazan; role: baker
-name: Hugo Lind; age: 63; city: Malmo; role: pilot"""
-
-_SHORT_JSON = """\
-[
-  {"name": "Olga Petrova", "age": 27, "city": "Kazan", "role": "baker"},
-  {"name": "Hugo Lind", "age": 63, "city": "Malmo", "role": "pilot"}
-]"""
+_JSON = (
+    '{"order":4711,"customer":{"name":"Anders Holm","street":"Harbour Street 12","city":"Bergen","country":"Norway"},"items":'
+    '[{"article":"hammer","count":2,"price":12.9},{"article":"saw","count":1,"price":18.5},{"article":"drill","count":1,"price":'
+    '89.0}],"paid":true,"comment":"Please leave the parcel with the neighbours"}'
+)
 
 Messages = list[dict[str, str]]
 
@@ -97,13 +91,17 @@ COPY: dict[str, Messages] = {
         _SHORT_CODE.replace("lst", "items"),
         f"Rename the attribute `tbl` to `balances` and change nothing else.\n\n{_CODE}",
     ),
-    "summary": _asked(f"{_REPORT}\n\nSummarize the text above by repeating its most important sentences word for word."),
+    "summary": _asked(f"{_REPORT}\n\nCopy the first five sentences of the text above."),  # the plainest extractive summary
     "evidence": _asked(
         f"{_SHORT_NOTES}\n\nCopy notes 2 and 3 word for word.",
         "\n".join(_SHORT_NOTES.splitlines()[1:]),
         f"{_NOTES}\n\nCopy notes 2, 3, 4 and 5 word for word.",
     ),
-    "json": _asked(f"{_SHORT_TABLE}\n\nWrite this as JSON.", _SHORT_JSON, f"{_TABLE}\n\nWrite this as JSON."),
+    "json": _asked(
+        f"Reformat this JSON with one key per line:\n\n{_SHORT_JSON[0]}",
+        _SHORT_JSON[1],
+        f"Reformat this JSON with one key per line:\n\n{_JSON}",
+    ),
 }
 
 #: Text that owes little to its prompt.
