@@ -66,8 +66,8 @@ _SHORT_NOTES = """\
 [3] The shelves on the north wall are rotten and must be replaced."""
 
 _SHORT_JSON = (
-    '{"name":"Olga Petrova","age":27,"city":"Kazan"}',
-    '{\n  "name": "Olga Petrova",\n  "age": 27,\n  "city": "Kazan"\n}',
+    '{"name":"Olga Petrova","age":27,"city":"Kazan","role":"baker"}',
+    '{\n  "name": "Olga Petrova",\n  "age": 27,\n  "city": "Kazan",\n  "role": "baker"\n}',
 )
 
 _JSON = (
