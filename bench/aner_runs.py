@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aner import llm
 from aner.measure import MISSING, Sample
+from timed import Timed
 
 WORDS = ("the", "of", "and", "to", "in", "is", "it", "you", "that", "he", "was", "for", "on", "are", "with", "as", "his")
 
@@ -15,6 +18,11 @@ def prompt_of(model: llm.Model, tokens: int, seed: int) -> list[int]:
     """Exactly ``tokens`` token ids of plain words, begin-of-text first where the model wants one."""
     words = random.Random(seed).choices(WORDS, k=tokens)
     return model.tokenize(" ".join(words), add_bos=True)[:tokens]
+
+
+def rendered(model: llm.Model, messages: Sequence[Mapping[str, str]]) -> list[int]:
+    """The token ids of a conversation under the model's chat template, for programs that take ids."""
+    return model._prompter.conversation(model._require(), messages)[0]
 
 
 def generate(model: llm.Model, prompt: list[int], n_decode: int) -> Sample:
@@ -38,6 +46,25 @@ def generate(model: llm.Model, prompt: list[int], n_decode: int) -> Sample:
         },
         {"timings": t, "wall_ns": wall, "output_hash": response.output_hash(), "finish_reason": response.finish_reason()},
     )
+
+
+def stream(model: llm.Model, prompt: list[int], max_tokens: int, **options: Any) -> Timed:
+    """One greedy request, read piece by piece."""
+    started = time.perf_counter_ns()
+    handle = model.stream(prompt, max_tokens=max_tokens, temperature=0.0, **options)
+    first = MISSING
+    for _piece in handle:
+        if first == MISSING:
+            first = time.perf_counter_ns() - started
+    total = time.perf_counter_ns() - started
+    response = handle.response()
+    tokens = tuple(response.token_ids())
+    details = {
+        "timings": dict(response.timings()),
+        "output_hash": response.output_hash(),
+        "finish_reason": response.finish_reason(),
+    }
+    return Timed(len(tokens), first / 1e6 if first > 0 else MISSING, total / 1e6, details, tokens)
 
 
 def _per_second(tokens: int, nanoseconds: int) -> float:

@@ -72,6 +72,20 @@ def test_a_template_only_match_takes_another_context_while_there_is_room(model: 
     assert cached(single.generate(first, max_tokens=2)) < 30
 
 
+@pytest.mark.contract("P5")
+def test_token_ids_that_begin_with_the_template_are_recognized_as_such(model: llm.Model) -> None:
+    """As an application passes them that renders and tokenizes by itself."""
+    tuned = reusing(model, entries=2)
+    first, second = (
+        model.tokenize(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", add_bos=True, control=True)
+        for text in ("alpha " * 12, "beta " * 12)
+    )
+    assert cached(tuned.generate("alpha " * 12, max_tokens=2)) == 0
+    assert cached(tuned.generate(first, max_tokens=2)) == len(first) - 1  # the rendering is the template's own
+    assert cached(tuned.generate(second, max_tokens=2)) == 0
+    assert [cached(tuned.generate(ids, max_tokens=2)) for ids in (first, second)] == [len(first) - 1, len(second) - 1]
+
+
 @pytest.mark.contract("P6")
 def test_at_most_prefix_cache_tokens_of_the_prompt_are_retained_and_nothing_generated(model: llm.Model) -> None:
     tuned = reusing(model, tokens=25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,7 +43,7 @@ class Prompter:
             self._broken = error  # the model's own: it is still good for raw prompts
         self._template_args = dict(template_args or {})
         self._bos_tokens = 1 if vocabulary["adds_bos"] else 0
-        self._shared_tokens: int | None = None
+        self._shared_ids: list[int] | None = None
 
     @property
     def has_template(self) -> bool:
@@ -65,7 +66,8 @@ class Prompter:
                 raise InvalidRequestError("messages are rendered by the chat template; raw=True is for a prompt")
             return self.conversation(native, messages)
         if not isinstance(prompt, str):
-            return token_ids("prompt", prompt), {"template_ns": -1, "tokenize_ns": -1, "template_tokens": self._bos_tokens}
+            ids = token_ids("prompt", prompt)
+            return ids, {"template_ns": -1, "tokenize_ns": -1, "template_tokens": self._leading_template_tokens(native, ids)}
         text = utf8("prompt", prompt)
         if not raw and (self._template is not None or self._broken is not None):
             return self.conversation(native, [{"role": "user", "content": prompt}])
@@ -86,10 +88,8 @@ class Prompter:
         before = time.perf_counter_ns()
         rendered = self._template.render(messages, template_args=self._template_args)
         template_ns = time.perf_counter_ns() - before
-        ids, tokenize_ns = self._tokenize(
-            native, utf8("the rendered prompt", rendered.text), True, list(rendered.literal_spans)
-        )
-        return ids, {"template_ns": template_ns, "tokenize_ns": tokenize_ns, "template_tokens": self._template_tokens(native)}
+        ids, tokenize_ns = self._tokenize(native, utf8("the rendered prompt", rendered.text), True, list(rendered.literal_spans))
+        return ids, {"template_ns": template_ns, "tokenize_ns": tokenize_ns, "template_tokens": len(self._template_ids(native))}
 
     def _tokenize(
         self, native: aner_native.NativeLease, text: bytes, control: bool, literal: list[tuple[int, int]]
@@ -99,16 +99,21 @@ class Prompter:
         ids = native.tokenize(text, True, control, literal)
         return ids, time.perf_counter_ns() - before
 
-    def _template_tokens(self, native: aner_native.NativeLease) -> int:
+    def _template_ids(self, native: aner_native.NativeLease) -> list[int]:
         """Tokens of the text that two conversations share which differ in their first user character; found out once."""
-        if self._shared_tokens is None:
-            assert self._template is not None  # only asked for after it rendered
-            try:
-                shared = template_only_prefix(self._template).encode()
-            except AnerError:
-                shared = b""  # a template that needs other messages: nothing is known to be shared
-            self._shared_tokens = len(native.tokenize(shared, True, True, []))
-        return self._shared_tokens
+        if self._shared_ids is None:
+            shared = b""
+            if self._template is not None:
+                # A template that needs other messages: nothing is known to be shared.
+                with contextlib.suppress(AnerError):
+                    shared = template_only_prefix(self._template).encode()
+            self._shared_ids = native.tokenize(shared, True, True, [])
+        return self._shared_ids
+
+    def _leading_template_tokens(self, native: aner_native.NativeLease, ids: Sequence[int]) -> int:
+        """How many of ``ids`` from the first on are those of the template, or the begin-of-text token alone."""
+        shared = self._template_ids(native)
+        return next((i for i, (a, b) in enumerate(zip(ids, shared, strict=False)) if a != b), min(len(ids), len(shared)))
 
     def _refuse_hopeless(self, text: bytes) -> None:
         """A text that could not fit even in the longest tokens is refused before it is tokenized."""
