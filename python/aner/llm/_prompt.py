@@ -88,7 +88,9 @@ class Prompter:
         before = time.perf_counter_ns()
         rendered = self._template.render(messages, template_args=self._template_args)
         template_ns = time.perf_counter_ns() - before
-        ids, tokenize_ns = self._tokenize(native, utf8("the rendered prompt", rendered.text), True, list(rendered.literal_spans))
+        ids, tokenize_ns = self._tokenize(
+            native, utf8("the rendered prompt", rendered.text), True, list(rendered.literal_spans)
+        )
         return ids, {"template_ns": template_ns, "tokenize_ns": tokenize_ns, "template_tokens": len(self._template_ids(native))}
 
     def _tokenize(
