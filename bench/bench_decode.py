@@ -9,8 +9,9 @@ Figures, in tokens per second:
     decode_delivered  the same steps as a caller of aner sees them, against llama-bench's decode
 
 Comparisons:
-    same settings    llama-bench with aner's compiler flags, threads, batch sizes, KV type and flash attention: the claim
-    other attention  the same program with the other flash attention: whether the peer would have done better with it
+    same settings    llama-bench with aner's compiler flags, threads, batch sizes, KV type and, for each figure, the flash
+                     attention that aner uses for it: the claim
+    other attention  the same program with the other one for each figure: whether the peer would have done better with it
     peer's defaults  upstream's default build and options, OpenMP included
 """
 
@@ -33,13 +34,15 @@ Run = Callable[[int], Sample]
 
 
 def settings_of(memory: Mapping[str, Any], timings: Mapping[str, int]) -> llama_bench.Settings:
-    """What aner resolved, in llama-bench's terms."""
+    """What aner resolved, in llama-bench's terms: "prefill" is on for the prompt and off for decode."""
+    attention = memory["flash_attention_resolved"]
     return llama_bench.Settings(
         threads=timings["threads"],
         prefill_threads=timings["prefill_threads"],
         batch_size=timings["batch_tokens"],
         ubatch_size=timings["micro_batch_tokens"],
-        flash_attn=memory["flash_attention_resolved"],
+        flash_attn="on" if attention == "on" else "off",
+        prefill_flash_attn="off" if attention == "off" else "on",
         cache_type=memory["kv_cache_type"],
     )
 
@@ -71,15 +74,20 @@ def main() -> None:
         with llm.load(path, context, "cpu", flash_attention=chosen.flash_attention) as model:
 
             def aner(seed: int) -> Sample:
-                return aner_runs.generate(model, aner_runs.prompt_of(model, n_prompt, seed), n_decode)
+                prompt = aner_runs.prompt_of(model, n_prompt, seed)
+                aner_runs.generate(model, prompt, 1)  # llama-bench warms up with a whole prefill in each run
+                return aner_runs.generate(model, prompt, n_decode)
 
             first = aner(chosen.seed)
             same = settings_of(model.memory_summary(), first.details["timings"])
-            other = replace(same, flash_attn="off" if same.flash_attn == "on" else "on")
+            flipped = {"on": "off", "off": "on"}
+            other = replace(
+                same, flash_attn=flipped[str(same.flash_attn)], prefill_flash_attn=flipped[str(same.prefill_flash_attn)]
+            )
             harness.record("note", note="model and settings", model=describe_model(model, path), same_settings=asdict(same))
             opponents = (
-                ("same settings", f"llama-bench -fa {same.flash_attn}", fair, same, 0.6),
-                ("other attention", f"llama-bench -fa {other.flash_attn}", fair, other, 0.2),
+                ("same settings", "llama-bench", fair, same, 0.6),
+                ("other attention", "llama-bench", fair, other, 0.2),
                 ("peer's defaults", "llama-bench stock", stock, llama_bench.Settings(), 0.2),
             )
             for name, label, peer, settings, share in opponents:

@@ -194,7 +194,8 @@ def against_server(harness: Harness, model: llm.Model, prompts: Prompts, pairs: 
     """Warm against warm: each scenario with the server's best setting, found first; the claim's with the others too."""
     peer = peers.build("llama-server")
     memory, timings = model.memory_summary(), dict(asking(model)(prompts.of(64, 0, 8, 0)).details["timings"])
-    settings = server_settings(timings, memory["flash_attention_resolved"])
+    # A warm request computes few rows: aner does those without flash attention unless it was set to "on".
+    settings = server_settings(timings, "on" if memory["flash_attention_resolved"] == "on" else "off")
     harness.record("note", note="peer", peer=peer.facts(), settings=[asdict(one) for one in settings])
 
     @contextmanager

@@ -85,6 +85,7 @@ cdef extern from "decoder.hpp" namespace "aner" nogil:
         int32_t threads
         int32_t prefill_threads
         bool flash_attention
+        int32_t flash_attention_rows
         bool unified_kv
 
 

@@ -38,6 +38,7 @@ struct ResolvedContext {
     std::int32_t threads = 0;
     std::int32_t prefill_threads = 0;
     bool flash_attention = false;
+    std::int32_t flash_attention_rows = 0;  // without it: calls of so many rows use it all the same; 0: none do
     bool unified_kv = false;
 };
 

@@ -119,6 +119,10 @@ Error LlamaDecoder::open() noexcept {
         llama_attach_threadpool(context_.get(), pool_->threads(), pool_->threads());
         if (settings_.reproducible) {
             engine_private::use_reference_kernels(*context_);
+        } else if (settings_.flash_attention == FlashAttention::automatic && target_.on_cpu &&
+                   !engine_private::flash_attention_in_effect(*context_)) {
+            resolved_.flash_attention_rows =
+                engine_private::use_flash_attention_in_prefill(*context_, engine_type(settings_.kv_type));
         }
         if (Error error = apply_adapters(); error.failed()) {
             return error;

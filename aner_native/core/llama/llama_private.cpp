@@ -12,6 +12,21 @@ namespace aner::engine_private {
 
 bool flash_attention_in_effect(const llama_context & context) { return context.get_cparams().flash_attn; }
 
+std::int32_t use_flash_attention_in_prefill(llama_context & context, ggml_type kv_type) {
+    constexpr std::int32_t k_tile_rows = 64;  // GGML_FA_TILE_Q: below it the kernel works row by row
+    const llama_model & model = context.get_model();
+    const bool tiled = kv_type == GGML_TYPE_F16 || kv_type == GGML_TYPE_F32;
+    bool attends = false;
+    for (std::uint32_t il = 0; il < model.hparams.n_layer(); ++il) {
+        attends = attends || (model.hparams.has_kv(il) && !model.hparams.is_recr(il));
+    }
+    if (!attends || !tiled || model.arch == LLM_ARCH_GROK || model.hparams.is_mla()) {
+        return 0;
+    }
+    const_cast<llama_cparams &>(context.get_cparams()).flash_attn_rows = k_tile_rows;
+    return k_tile_rows;
+}
+
 Breakdown memory_breakdown(const llama_context & context) {
     Breakdown sum;
     for (const auto & [type, use] : llama_get_memory_breakdown(&context)) {

@@ -9,6 +9,10 @@ namespace aner::engine_private {
 
 [[nodiscard]] bool flash_attention_in_effect(const llama_context & context);
 
+// On a CPU without flash attention: micro-batches of so many rows use its tiled kernel all the same (patch 0005). Returns the
+// rows, or 0 for a model or KV type that it is not for.
+std::int32_t use_flash_attention_in_prefill(llama_context & context, ggml_type kv_type);
+
 struct Breakdown {
     std::int64_t weights = 0;
     std::int64_t context = 0;

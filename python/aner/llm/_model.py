@@ -229,7 +229,9 @@ class Model:
                 "kv_cells": context["cells"],
                 "kv_cache_type": info["kv_cache_type"],
                 "flash_attention_requested": info["flash_attention"],
-                "flash_attention_resolved": "on" if context["flash_attention"] else "off",
+                "flash_attention_resolved": (
+                    "on" if context["flash_attention"] else "prefill" if context["flash_attention_rows"] > 0 else "off"
+                ),
                 "device": info["device"],
                 "weights_mapped": info["mapped"],
                 "reproducible": info["reproducible"],
