@@ -8,7 +8,7 @@ Figures, in tokens per second:
     decode            128 decode steps behind 512 tokens: aner with sampling, llama-bench without
     decode_delivered  the same steps as a caller of aner sees them, against llama-bench's decode
 
-Comparisons:
+Comparisons, the last two with --others:
     same settings    llama-bench with aner's compiler flags, threads, batch sizes, KV type and, for each figure, the flash
                      attention that aner uses for it: the claim
     other attention  the same program with the other one for each figure: whether the peer would have done better with it
@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import aner_runs
+import aner_once
 import llama_bench
 import options
 import peers
@@ -62,44 +62,46 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=512)
     parser.add_argument("--decode-steps", type=int, default=128)
     parser.add_argument("--flash-attention", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--budget", type=float, default=260.0, help="seconds for all comparisons (260)")
+    parser.add_argument("--budget", type=float, default=280.0, help="seconds for all comparisons (280)")
+    parser.add_argument("--others", action="store_true", help="the other two comparisons, into a record of its own")
+    parser.set_defaults(pairs=16)
     chosen = parser.parse_args()
+    if chosen.others and chosen.output.name == "dec1.jsonl":
+        chosen.output = chosen.output.with_name("dec1_others.jsonl")
     path: Path = chosen.model
     n_prompt, n_decode = chosen.prompt_tokens, chosen.decode_steps
     fair, stock = (peers.build("llama-bench", variant) for variant in ("same-flags", "stock"))
     facts = {"prompt_tokens": n_prompt, "decode_steps": n_decode, "peers": [fair.facts(), stock.facts()]}
     with options.harness("dec1", chosen, **facts) as harness:
-        # llama-bench's context holds n_prompt + n_decode positions; aner's has one more for the token that is never evaluated.
-        context = n_prompt + n_decode + 1
-        with llm.load(path, context, "cpu", flash_attention=chosen.flash_attention) as model:
 
-            def aner(seed: int) -> Sample:
-                prompt = aner_runs.prompt_of(model, n_prompt, seed)
-                aner_runs.generate(model, prompt, 1)  # llama-bench warms up with a whole prefill in each run
-                return aner_runs.generate(model, prompt, n_decode)
+        def aner(seed: int) -> Sample:
+            return aner_once.measure_once(path, seed, n_prompt, n_decode, chosen.flash_attention)
 
-            first = aner(chosen.seed)
-            same = settings_of(model.memory_summary(), first.details["timings"])
-            flipped = {"on": "off", "off": "on"}
-            other = replace(
-                same, flash_attn=flipped[str(same.flash_attn)], prefill_flash_attn=flipped[str(same.prefill_flash_attn)]
+        with llm.load(path, 64, "cpu", flash_attention=chosen.flash_attention) as model:
+            described = describe_model(model, path)
+        first = aner(chosen.seed)
+        same = settings_of(first.details["memory"], first.details["timings"])
+        flipped = {"on": "off", "off": "on"}
+        other = replace(
+            same, flash_attn=flipped[str(same.flash_attn)], prefill_flash_attn=flipped[str(same.prefill_flash_attn)]
+        )
+        harness.record("note", note="model and settings", model=described, same_settings=asdict(same))
+        opponents = [("same settings", "llama-bench", fair, same)]
+        if chosen.others:
+            opponents = [
+                ("other attention", "llama-bench", fair, other),
+                ("peer's defaults", "llama-bench stock", stock, llama_bench.Settings()),
+            ]
+        for place, (name, label, peer, settings) in enumerate(opponents):
+            harness.compare(
+                name,
+                Side("aner", aner),
+                Side(label, llama_bench_run(peer, path, settings, n_prompt, n_decode)),
+                pairs=chosen.pairs,
+                budget_s=chosen.budget / len(opponents),
+                reuse_control=place > 0,
+                references=dict.fromkeys(("prefill", "decode", "decode_delivered"), FLOOR),
             )
-            harness.record("note", note="model and settings", model=describe_model(model, path), same_settings=asdict(same))
-            opponents = (
-                ("same settings", "llama-bench", fair, same, 0.6),
-                ("other attention", "llama-bench", fair, other, 0.2),
-                ("peer's defaults", "llama-bench stock", stock, llama_bench.Settings(), 0.2),
-            )
-            for name, label, peer, settings, share in opponents:
-                harness.compare(
-                    name,
-                    Side("aner", aner),
-                    Side(label, llama_bench_run(peer, path, settings, n_prompt, n_decode)),
-                    pairs=chosen.pairs,
-                    budget_s=share * chosen.budget,
-                    reuse_control=name != "same settings",
-                    references=dict.fromkeys(("prefill", "decode", "decode_delivered"), FLOOR),
-                )
     print(harness.table())
     print(f"'above': at least {FLOOR} of the peer, beyond the A/A control's spread. Record: {chosen.output}")
 

@@ -50,7 +50,10 @@ Result<Sampled> Sampler::sample(const float * logits, const Token * history, std
     try {
         Sampled sampled;
         sampled.token = raw.value();
-        const float * row = edited_row(logits, history, n_history, n_output);
+        const float * row = logits;
+        if (!is_choice_of_edited_row(raw.value(), n_output)) {
+            row = edited_row(logits, history, n_history, n_output);
+        }
         if (row != logits) {
             const Result<Token> edited = argmax_row(row, n_vocab_);
             if (edited.failed()) {
@@ -69,6 +72,18 @@ Result<Sampled> Sampler::sample(const float * logits, const Token * history, std
     } catch (const std::bad_alloc &) {
         return Error{ErrorCode::out_of_memory};
     }
+}
+
+// Bans alone leave the largest logit the largest unless it is banned itself: a greedy choice needs no edited row then.
+bool Sampler::is_choice_of_edited_row(Token token, std::int32_t n_output) const noexcept {
+    if (options_.temperature > 0 || !options_.logit_bias.empty() || options_.penalizes()) {
+        return false;
+    }
+    const bool too_short = n_output < options_.min_tokens;
+    const auto holds = [token](const std::vector<Token> & tokens) {
+        return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+    };
+    return !((options_.ignore_eos || too_short) && holds(*eog_tokens_)) && !(too_short && holds(options_.stop_token_ids));
 }
 
 const float * Sampler::edited_row(const float * logits, const Token * history, std::size_t n_history, std::int32_t n_output) {

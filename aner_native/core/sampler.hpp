@@ -57,6 +57,7 @@ private:
         return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
     }
 
+    [[nodiscard]] bool is_choice_of_edited_row(Token token, std::int32_t n_output) const noexcept;
     // The row to choose from: the engine's own unless an option edits it.
     const float * edited_row(const float * logits, const Token * history, std::size_t n_history, std::int32_t n_output);
     void penalize(const Token * history, std::size_t n_history);
