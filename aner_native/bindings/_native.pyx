@@ -251,17 +251,36 @@ cdef class NativeLease:
         return {"content_bytes": summary.digest_before_bytes, **summary}
 
     def profile(self):
-        """The frozen settings, by the names of ``with_optimizer``, and ``max_idle_contexts``."""
-        cdef core.OptimizerSettings settings = self.lease.get().profile().optimizer
-        return {**settings, "max_idle_contexts": self.lease.get().profile().max_idle_contexts}
+        """The frozen settings, by the names of ``with_optimizer``, and those of the other builders."""
+        cdef const core.Profile * profile = &self.lease.get().profile()
+        cdef core.OptimizerSettings settings = profile.optimizer
+        return {**settings, "max_idle_contexts": profile.max_idle_contexts, "max_sequences": profile.max_sequences,
+                "step_target_ns": profile.step_target}
 
     def context(self):
         """One context as the engine resolved and allocated it: positions, cells, threads, bytes."""
         cdef const core.ContextPool * pool = &self.lease.get().pool()
+        if self.lease.get().scheduler() != NULL:
+            return self._shared_context()
         cdef core.ResolvedContext resolved = pool.resolved()
         cdef core.MemoryUse memory = pool.memory()
         return {**resolved, **memory, "idle_contexts": pool.n_idle(), "max_idle_contexts": pool.max_idle(),
                 "call_costs": list(pool.costs())[1:]}
+
+    cdef dict _shared_context(self):
+        cdef core.ResolvedContext resolved = self.lease.get().scheduler().resolved()
+        cdef core.MemoryUse memory = self.lease.get().scheduler().memory()
+        return {**resolved, **memory, "idle_contexts": 0, "max_idle_contexts": 0, "call_costs": []}
+
+    def scheduler(self):
+        """Identity of the scheduler that this lease shares with its siblings; 0: none."""
+        return <size_t> self.lease.get().scheduler()
+
+    def load(self):
+        """What the scheduler does now: requests running and waiting, steps so far, the last one's nanoseconds."""
+        if self.lease.get().scheduler() == NULL:
+            return {}
+        return self.lease.get().scheduler().load()
 
     def vocabulary(self):
         """Special tokens: ids (-1 where there is none), texts of control tokens, ids that end a generation."""
@@ -316,6 +335,17 @@ cdef class NativeLease:
         cdef core.Error error
         with nogil:
             error = self.lease.get().with_adapter(path, scale).into(derived)
+        return wrap_lease(error, derived)
+
+    def with_batching(self, int32_t max_sequences, int64_t step_target_ns):
+        """A lease whose siblings share one context of so many slots."""
+        cdef core.LeaseHandle derived
+        cdef core.BatchingSettings settings
+        cdef core.Error error
+        settings.max_sequences = max_sequences
+        settings.step_target = step_target_ns
+        with nogil:
+            error = self.lease.get().with_batching(settings).into(derived)
         return wrap_lease(error, derived)
 
     def adapters(self):
@@ -456,6 +486,25 @@ def replay_drafts(core.RecordedRequest recorded, int32_t max_draft, vector[float
 
 # -- a running request ---------------------------------------------------------------------------------------------------------
 
+cdef class WakePipe:
+    """Wakes an event loop: its file descriptor becomes readable whenever a request that it was set for has news."""
+
+    cdef shared_ptr[core.WakePipe] pipe
+
+    def __init__(self):
+        cdef core.Error error
+        with nogil:
+            error = core.WakePipe.make().into(self.pipe)
+        check(error)
+
+    def fileno(self):
+        return self.pipe.get().read_end()
+
+    def drain(self):
+        """Take what was written: call it before looking for news."""
+        self.pipe.get().drain()
+
+
 cdef class NativeGeneration:
     """A running request: ``next()`` until it says finished, then ``result()``."""
 
@@ -474,10 +523,33 @@ cdef class NativeGeneration:
         PyErr_CheckSignals()
         return text_of(event.text), event.finished
 
+    def poll(self):
+        """The same without waiting; no text and not finished: nothing came."""
+        cdef core.GenerationEvent event
+        cdef core.Error error
+        with nogil:
+            error = self.generation.get().poll().into(event)
+        check(error)
+        return text_of(event.text), event.finished
+
+    def set_waker(self, WakePipe waker):
+        """Have ``waker`` woken whenever something can be taken; None: nobody."""
+        cdef shared_ptr[core.WakePipe] pipe
+        if waker is not None:
+            pipe = waker.pipe
+        with nogil:
+            self.generation.get().set_waker(pipe)
+
+    def want_result_only(self):
+        """No more pieces are taken, only the result: the request does not wait for its reader."""
+        with nogil:
+            self.generation.get().want_result_only()
+
     def run(self):
         """Run to the end, looking at signals after each step. Returns ``("", True)``, as ``next`` would at the end."""
         cdef core.GenerationEvent event
         cdef core.Error error
+        self.generation.get().want_result_only()
         while not event.finished:
             with nogil:
                 error = self.generation.get().next().into(event)

@@ -61,6 +61,8 @@ cdef extern from "profile.hpp" namespace "aner" nogil:
     cdef cppclass Profile:
         OptimizerSettings optimizer
         int32_t max_idle_contexts
+        int32_t max_sequences
+        int64_t step_target
     cdef cppclass ContextSettings:
         int32_t context
     Result[KvType] kv_type_named(const string & name) noexcept
@@ -219,6 +221,14 @@ cdef extern from "timings.hpp" namespace "aner" nogil:
         int64_t batch_decoded_tokens
 
 
+cdef extern from "wake_pipe.hpp" namespace "aner" nogil:
+    cdef cppclass WakePipe:
+        @staticmethod
+        Result[shared_ptr[WakePipe]] make() noexcept
+        void drain() noexcept
+        int read_end() noexcept
+
+
 cdef extern from "generation.hpp" namespace "aner" nogil:
     cdef enum class FinishReason(int32_t):
         stop
@@ -246,8 +256,27 @@ cdef extern from "generation.hpp" namespace "aner" nogil:
         bool finished
     cdef cppclass Generation:
         Result[GenerationEvent] next() noexcept
+        Result[GenerationEvent] poll() noexcept
+        void want_result_only() noexcept
+        void set_waker(shared_ptr[WakePipe] waker) noexcept
         void cancel() noexcept
         const GenerationResult & result() noexcept
+
+
+cdef extern from "scheduler.hpp" namespace "aner" nogil:
+    cdef cppclass BatchingSettings:
+        int32_t max_sequences
+        int64_t step_target
+    ctypedef struct SchedulerLoad "aner::Scheduler::Load":
+        int32_t n_running
+        int32_t n_waiting
+        int64_t n_steps
+        int64_t last_step
+    cdef cppclass Scheduler:
+        const ResolvedContext & resolved() noexcept
+        const MemoryUse & memory() noexcept
+        const BatchingSettings & batching() noexcept
+        SchedulerLoad load() noexcept
 
 
 cdef extern from "context_pool.hpp" namespace "aner" nogil:
@@ -294,6 +323,8 @@ cdef extern from "lease.hpp" namespace "aner" nogil:
         const Model & model() noexcept
         const Profile & profile() noexcept
         const ContextPool & pool() noexcept
+        const Scheduler * scheduler() noexcept
+        Result[shared_ptr[const Lease]] with_batching(const BatchingSettings & batching) noexcept
         bool foreign() noexcept
     ctypedef shared_ptr[const Lease] LeaseHandle
 

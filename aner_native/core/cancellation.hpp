@@ -33,6 +33,11 @@ public:
         return Error{ErrorCode::timeout};
     }
 
+    // When `check` will say timeout; the end of time where there is none.
+    [[nodiscard]] Clock::time_point deadline() const noexcept {
+        return timeout_ > 0 ? start_ + std::chrono::nanoseconds(timeout_) : Clock::time_point::max();
+    }
+
     [[nodiscard]] static Error error() noexcept { return Error{ErrorCode::cancelled, "the request was cancelled"}; }
 
 private:

@@ -17,9 +17,8 @@
 #include "context_hold.hpp"
 #include "drafter.hpp"
 #include "generation.hpp"
-#include "model.hpp"
 #include "process_guard.hpp"
-#include "text_stream.hpp"
+#include "sequence.hpp"
 
 #include <atomic>
 #include <memory>
@@ -36,7 +35,7 @@ public:
 
     Result<GenerationEvent> next() noexcept override;
     void cancel() noexcept override;
-    [[nodiscard]] const GenerationResult & result() const noexcept override { return result_; }
+    [[nodiscard]] const GenerationResult & result() const noexcept override { return sequence_.result(); }
 
 private:
     struct Held {
@@ -49,34 +48,22 @@ private:
     Result<GenerationEvent> step() noexcept;
     void plan_prefill();
     void plan_decode();
-    Result<Sampled> sample(std::int32_t row) noexcept;
+    Result<Sampled> choose(std::int32_t row) noexcept;
     Error apply_prefill(GenerationEvent & event);
     Error apply_decode(GenerationEvent & event);
-    void append(Sampled sampled, GenerationEvent & event);
-    [[nodiscard]] bool ends_generation(Token token) const noexcept;
-    void measure(bool prefill, Clock::time_point before) noexcept;
     void finish(GenerationEvent & event);
     Error fail(Error error) noexcept;
-    [[nodiscard]] std::int32_t n_known() const noexcept { return static_cast<std::int32_t>(history_.size()); }
 
-    const ModelHandle model_;
-    const GenerationRequest request_;
-    const std::int32_t n_prompt_;
     const ContextSettings settings_;
+    Sequence sequence_;
     Cancellation cancellation_;
-    Sampler sampler_;
-    TextStream text_;
 
     std::atomic<bool> turn_{false};  // taken
-    std::atomic<bool> over_{false};  // set last, when result_ or failure_ is complete
+    std::atomic<bool> over_{false};  // set last, when the result or failure_ is complete
     std::optional<Held> held_;
-    std::vector<Token> history_;   // prompt, then output
-    std::int32_t n_computed_ = 0;  // of history_, in the context's memory
     Batch batch_;
-    Draft draft_;                        // rows after the first of batch_, while decoding
-    std::optional<Drafter> drafter_;     // none: no drafts
-    std::int32_t n_sampled_ = 0;         // choices of the current step
-    GenerationResult result_;
+    Draft draft_;                     // rows after the first of batch_, while decoding
+    std::optional<Drafter> drafter_;  // none: no drafts
     Error failure_;
     const ProcessGuard guard_;
 };

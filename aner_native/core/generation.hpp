@@ -4,7 +4,9 @@
 #include "profile.hpp"
 #include "sampler.hpp"
 #include "timings.hpp"
+#include "wake_pipe.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,16 @@ public:
 
     // Runs or awaits one step. Errors end the request, free what it held, and come again from every later call.
     virtual Result<GenerationEvent> next() noexcept = 0;
+
+    // The same without waiting: an event without text that is not finished says that nothing came. Where a request is run by its
+    // reader there is nothing to wait for, and this is `next`.
+    virtual Result<GenerationEvent> poll() noexcept { return next(); }
+
+    // The reader will take no more pieces, only the result: nothing is held up for it.
+    virtual void want_result_only() noexcept {}
+
+    // `waker` is woken whenever something can be taken, from now on. Null: nobody is.
+    virtual void set_waker(std::shared_ptr<WakePipe>) noexcept {}
 
     // Ends the request at the next step boundary; frees what it held at once if no step is running.
     virtual void cancel() noexcept = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 
 namespace aner {
@@ -29,8 +30,9 @@ Error check_memory_kind(const Model & model, const OptimizerSettings & settings)
 
 }  // namespace
 
-Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard)
-    : model_(std::move(model)), profile_(profile), pool_(std::move(pool)), guard_(guard) {}
+Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, std::shared_ptr<Scheduler> scheduler,
+             ProcessGuard guard)
+    : model_(std::move(model)), profile_(profile), pool_(std::move(pool)), scheduler_(std::move(scheduler)), guard_(guard) {}
 
 Result<LeaseHandle> Lease::make(ModelHandle model) noexcept {
     Profile profile;
@@ -48,14 +50,29 @@ Result<LeaseHandle> Lease::make(ModelHandle model, const Profile & profile, cons
     if (Error error = pool->prove(); error.failed()) {
         return error;
     }
-    return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool), ProcessGuard()));
+    return LeaseHandle(std::make_shared<const Lease>(std::move(model), profile, std::move(pool), nullptr, ProcessGuard()));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+// A scheduler's context is shared and fixed: what would change it belongs before it (B10).
+Error Lease::check_builder(const char * name) const noexcept try {
+    if (foreign()) {
+        return forked();
+    }
+    if (scheduler_ != nullptr) {
+        return Error{ErrorCode::unsupported_operation, std::string(name) + " is not possible on a batching lease, whose requests share "
+                                                                           "one context: configure the lease before with_batching, or "
+                                                                           "use another one"};
+    }
+    return {};
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
 }
 
 Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) const noexcept try {
-    if (foreign()) {
-        return forked();
+    if (Error error = check_builder("with_optimizer"); error.failed()) {
+        return error;
     }
     if (Error error = validate(settings, model_->info().settings.context); error.failed()) {
         return error;
@@ -72,8 +89,8 @@ Result<LeaseHandle> Lease::with_optimizer(const OptimizerSettings & settings) co
 }
 
 Result<LeaseHandle> Lease::with_adapter(const std::string & path, float scale) const noexcept try {
-    if (foreign()) {
-        return forked();
+    if (Error error = check_builder("with_adapter"); error.failed()) {
+        return error;
     }
     if (!std::isfinite(scale) || scale == 0) {
         return Error{ErrorCode::configuration, "scale is " + std::to_string(scale) + ": it must be a finite number other than 0, with "
@@ -95,8 +112,8 @@ Result<LeaseHandle> Lease::with_adapter(const std::string & path, float scale) c
 }
 
 Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexcept try {
-    if (foreign()) {
-        return forked();
+    if (Error error = check_builder("with_context_pool"); error.failed()) {
+        return error;
     }
     if (max_idle < 0 || max_idle > limits::max_idle_contexts) {
         return Error{ErrorCode::configuration, "max_idle is " + std::to_string(max_idle) + ": it must be within 0.." +
@@ -109,9 +126,36 @@ Result<LeaseHandle> Lease::with_context_pool(std::int32_t max_idle) const noexce
     return Error{ErrorCode::out_of_memory};
 }
 
+Result<LeaseHandle> Lease::with_batching(const BatchingSettings & batching) const noexcept try {
+    if (Error error = check_builder("with_batching"); error.failed()) {
+        return error;
+    }
+    if (Error error = validate(batching, profile_.optimizer); error.failed()) {
+        return error;
+    }
+    const std::int64_t positions = static_cast<std::int64_t>(pool_->settings().context) * batching.max_sequences;
+    if (positions > std::numeric_limits<std::int32_t>::max()) {
+        return Error{ErrorCode::configuration, "max_sequences times context is " + std::to_string(positions) +
+                                                   " positions, which no context can hold"};
+    }
+    const ContextSettings settings = shared_context(pool_->settings(), profile_.optimizer.batch_tokens, batching.max_sequences);
+    std::shared_ptr<Scheduler> scheduler;
+    if (Error error = Scheduler::make(model_, settings, batching).into(scheduler); error.failed()) {
+        return error;
+    }
+    Profile profile = profile_;
+    profile.max_sequences = batching.max_sequences;
+    profile.step_target = batching.step_target;
+    profile.max_idle_contexts = 0;
+    auto pool = std::make_shared<ContextPool>(model_, pool_->settings(), RetentionPolicy{});
+    return LeaseHandle(std::make_shared<const Lease>(model_, profile, std::move(pool), std::move(scheduler), guard_));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
 Result<std::shared_ptr<Session>> Lease::session() const noexcept try {
-    if (foreign()) {
-        return forked();
+    if (Error error = check_builder("session"); error.failed()) {
+        return error;
     }
     ContextSettings settings = pool_->settings();
     settings.full_window = true;  // a turn takes positions back
@@ -121,7 +165,7 @@ Result<std::shared_ptr<Session>> Lease::session() const noexcept try {
 }
 
 Result<LeaseHandle> Lease::native_stateless() const noexcept try {
-    return LeaseHandle(std::make_shared<const Lease>(model_, profile_, pool_, guard_));
+    return LeaseHandle(std::make_shared<const Lease>(model_, profile_, pool_, scheduler_, guard_));
 } catch (const std::bad_alloc &) {
     return Error{ErrorCode::out_of_memory};
 }
@@ -139,6 +183,9 @@ Result<std::shared_ptr<Generation>> Lease::start(GenerationRequest request) cons
     if (taken_->exchange(true, std::memory_order_acquire)) {
         return Error{ErrorCode::busy, "this model handle is running another request: finish or cancel it first, or make a "
                                       "sibling with native_stateless()"};
+    }
+    if (scheduler_ != nullptr) {
+        return scheduler_->submit(std::move(request), Admission(taken_));
     }
     return start_direct(model_, *pool_, pool_->settings(), pool_->costs(), Admission(taken_), std::move(request));
 }

@@ -4,6 +4,7 @@
 #include "context_pool.hpp"
 #include "generation.hpp"
 #include "process_guard.hpp"
+#include "scheduler.hpp"
 #include "session.hpp"
 
 #include <atomic>
@@ -25,6 +26,9 @@ public:
     Result<LeaseHandle> with_adapter(const std::string & path, float scale) const noexcept;
     Result<LeaseHandle> with_context_pool(std::int32_t max_idle) const noexcept;
 
+    // A lease whose callers share one context of `max_sequences` slots, run by a worker; its builders are unsupported_operation.
+    Result<LeaseHandle> with_batching(const BatchingSettings & batching) const noexcept;
+
     // A conversation with a context of its own and this lease's settings; it owes the pool nothing.
     Result<std::shared_ptr<Session>> session() const noexcept;
 
@@ -37,17 +41,21 @@ public:
     [[nodiscard]] const Model & model() const noexcept { return *model_; }
     [[nodiscard]] const Profile & profile() const noexcept { return profile_; }
     [[nodiscard]] const EffectiveAdapters & adapters() const noexcept { return pool_->settings().adapters; }
-    [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }
+    [[nodiscard]] const ContextPool & pool() const noexcept { return *pool_; }  // of a batching lease: its source's settings, and empty
+    [[nodiscard]] const Scheduler * scheduler() const noexcept { return scheduler_.get(); }  // null unless it batches
     [[nodiscard]] bool foreign() const noexcept { return guard_.foreign(); }
 
-    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, ProcessGuard guard);
+    Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, std::shared_ptr<Scheduler> scheduler,
+          ProcessGuard guard);
 
 private:
     static Result<LeaseHandle> make(ModelHandle model, const Profile & profile, const EffectiveAdapters & adapters) noexcept;
+    [[nodiscard]] Error check_builder(const char * name) const noexcept;
 
     const ModelHandle model_;
     const Profile profile_;
     const std::shared_ptr<ContextPool> pool_;
+    const std::shared_ptr<Scheduler> scheduler_;
     const std::shared_ptr<std::atomic<bool>> taken_ = std::make_shared<std::atomic<bool>>(false);
     const ProcessGuard guard_;
 };

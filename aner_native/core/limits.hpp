@@ -29,6 +29,9 @@ constexpr std::int32_t lookup_window = 4096;       // tokens of recent history
 
 // Scheduling (B5).
 constexpr std::int32_t max_waiting = 8;
+constexpr std::int32_t max_unread_tokens = 64;     // of a stream whose reader does not keep up (B7)
+constexpr std::int64_t default_step_target_ms = 250;
+constexpr std::int64_t max_step_target_ms = 60'000;
 
 // Requests.
 constexpr std::int32_t max_stop_strings = 16;

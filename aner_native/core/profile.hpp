@@ -4,6 +4,7 @@
 #include "adapter.hpp"
 #include "errors.hpp"
 #include "limits.hpp"
+#include "types.hpp"
 
 #include <cstdint>
 #include <string>
@@ -38,6 +39,8 @@ struct OptimizerSettings {
 struct Profile {
     OptimizerSettings optimizer;
     std::int32_t max_idle_contexts = limits::default_idle_contexts;
+    std::int32_t max_sequences = 0;             // 0: it does not batch
+    std::int64_t step_target = k_unmeasured;    // nanoseconds
 };
 
 // What one context of the engine is made from. All numbers are in effect: nothing is left to choose.

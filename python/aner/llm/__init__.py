@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from aner.llm._async_stream import AsyncStream
 from aner.llm._inspect import inspect
 from aner.llm._load import load
 from aner.llm._model import Model
@@ -15,6 +16,7 @@ from aner.llm._session import Session
 from aner.llm._stream import Stream
 
 __all__ = [
+    "AsyncStream",
     "Model",
     "OptimizerProfile",
     "Profile",
@@ -26,6 +28,7 @@ __all__ = [
     "inspect",
     "load",
     "restore_session",
+    "with_batching",
     "with_optimizer",
 ]
 
@@ -33,6 +36,11 @@ __all__ = [
 def with_optimizer(model: Model, *settings: Any, **named: Any) -> Model:
     """The same as ``model.with_optimizer(...)``."""
     return model.with_optimizer(*settings, **named)
+
+
+def with_batching(model: Model, max_sequences: int, *, step_target_ms: float = 250) -> Model:
+    """The same as ``model.with_batching(...)``."""
+    return model.with_batching(max_sequences, step_target_ms=step_target_ms)
 
 
 def restore_session(model: Model, path: str | os.PathLike[str]) -> Session:

@@ -18,7 +18,8 @@ from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings,
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
 from aner.llm._session import Session
-from aner.llm._stream import Stream, run_with_callback, started
+from aner.llm._async_stream import AsyncStream
+from aner.llm._stream import Stream, refuse_reentry, run_with_callback, started
 
 __all__ = ["OPERATIONS", "Model"]
 
@@ -30,7 +31,7 @@ OPERATIONS = (
 
 
 class Model:
-    """One lease: resident weights that it may share with others, an immutable profile, a pool of contexts, one caller at a time.
+    """One lease: resident weights that it may share with others, an immutable profile, one caller at a time.
 
     Made by ``llm.load`` and by the builders of another lease. A context manager; ``close()`` may come at any time, from any
     thread: requests that were accepted finish, the weights go with the last lease that uses them.
@@ -73,9 +74,10 @@ class Model:
         """
         if on_text is not None and not callable(on_text):
             raise InvalidRequestError(f"on_text must be callable, it is {on_text!r:.100}")
+        scheduler = self._require().scheduler()
         stream = self.start(prompt, messages=messages, raw=raw, **options)
         try:
-            return stream.response() if on_text is None else run_with_callback(stream, on_text)
+            return stream.response() if on_text is None else run_with_callback(stream, on_text, scheduler)
         finally:
             stream.close()
 
@@ -101,9 +103,37 @@ class Model:
         """Start one request and return its handle, to be read, asked for its ``response()``, or cancelled."""
         clock = aner_native.Clock()
         native = self._require()
+        refuse_reentry(native.scheduler())
         checked = native_options(options)
         tokens, measured = self._prompter.tokens(native, prompt, messages, raw)
         return started(lambda: native.start(tokens, checked, clock, measured), native.piece, checked["logprobs"] >= 0)
+
+    def astream(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> AsyncStream:
+        """The same for asyncio: ``async for piece in ...``, which starts the request; arguments as in ``generate``.
+
+        On a batching lease no thread waits for it, and one event loop serves many; each needs a lease of its own (``siblings``).
+        On any other lease each step runs in the loop's default executor.
+        """
+        batched = self._require().scheduler() != 0
+        return AsyncStream(lambda: self.start(prompt, messages=messages, raw=raw, **options), batched)
+
+    async def agenerate(
+        self,
+        prompt: str | Sequence[int] | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        raw: bool = False,
+        **options: Any,
+    ) -> Response:
+        """``generate`` for asyncio, as ``astream``; cancelling the task cancels the request."""
+        return await self.astream(prompt, messages=messages, raw=raw, **options).response()
 
     # -- tokens --------------------------------------------------------------------------------------------------------------
 
@@ -171,6 +201,25 @@ class Model:
         finally:
             flush_engine_log()
 
+    def with_batching(self, max_sequences: int, *, step_target_ms: float = 250) -> Model:
+        """A lease whose siblings run together, in one context with ``max_sequences`` (1..256) slots of this lease's context each.
+
+        step_target_ms: while a sequence decodes, a step takes as many prompt rows as are predicted to fit in this time, so that
+            a long prompt does not stall the others; 0: as many as ``batch_tokens`` holds. docs/batching.md.
+
+        Raises ConfigurationError (batch_tokens below max_sequences), UnsupportedCombinationError (a profile with prefix reuse or
+        speculation), OutOfMemoryError. The lease refuses every builder.
+        """
+        if isinstance(max_sequences, bool) or not isinstance(max_sequences, int) or abs(max_sequences) >= 2**31:
+            raise ConfigurationError(f"max_sequences must be an integer within 1..256, it is {max_sequences!r:.100}")
+        if isinstance(step_target_ms, bool) or not isinstance(step_target_ms, (int, float)) or not 0 <= step_target_ms <= 60_000:
+            raise ConfigurationError(f"step_target_ms must be a number within 0..60000, it is {step_target_ms!r:.100}")
+        native = self._require()
+        try:
+            return Model(native.with_batching(max_sequences, round(step_target_ms * 1e6)), prompter=self._prompter)
+        finally:
+            flush_engine_log()
+
     def session(self) -> Session:
         """A conversation that keeps its own context across turns, with this lease's settings; configure before you make one."""
         native = self._require()
@@ -182,6 +231,10 @@ class Model:
     def native_stateless(self) -> Model:
         """A sibling lease: a caller of its own, the same weights, profile and pool."""
         return Model(self._require().native_stateless(), prompter=self._prompter)
+
+    def siblings(self, n: int) -> list[Model]:
+        """``n`` siblings, for as many callers at a time."""
+        return [self.native_stateless() for _ in range(n)]
 
     # -- what it is ----------------------------------------------------------------------------------------------------------
 
@@ -199,7 +252,9 @@ class Model:
 
     def profile(self) -> Profile:
         """The frozen settings of this lease."""
-        return Profile(**self._require().profile())
+        settings = self._require().profile()
+        step_target_ns = settings.pop("step_target_ns")
+        return Profile(**settings, step_target_ms=step_target_ns / 1e6 if step_target_ns >= 0 else -1)
 
     def load_summary(self) -> Figures:
         """Durations (ns) and bytes of the load: both digest passes, the engine's own load, the total; -1 for what was not needed."""
@@ -225,6 +280,7 @@ class Model:
                 "retained_contexts": context["idle_contexts"],
                 "retained_contexts_limit": context["max_idle_contexts"],
                 "retained_contexts_bytes": each * context["idle_contexts"] if each >= 0 else -1,
+                "sequences_per_context": max(1, native.profile()["max_sequences"]),
                 "context": context["context"],
                 "kv_cells": context["cells"],
                 "kv_cache_type": info["kv_cache_type"],
@@ -247,6 +303,9 @@ class Model:
             return False
         if operation == "chat":
             return self._prompter.has_template
+        batches = native.scheduler() != 0
+        if operation == "continuous_batching" or batches:
+            return batches and operation in {"continuous_batching", "generate", "stream"}
         if operation in {"prefix_reuse", "speculation"}:
             profile = native.profile()
             return profile["prefix_cache_entries" if operation == "prefix_reuse" else "speculative_tokens"] > 0

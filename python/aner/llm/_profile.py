@@ -43,7 +43,8 @@ class OptimizerProfile:
 class Profile:
     """What a lease was configured with, as it was asked for; ``memory_summary()`` and ``timings()`` tell what is in effect.
 
-    The first seven fields are those of OptimizerProfile. max_idle_contexts: contexts kept for later requests.
+    The first seven fields are those of OptimizerProfile. max_idle_contexts: contexts kept for later requests. max_sequences:
+    slots of a batching lease, 0 for any other; step_target_ms: what its steps aim at while a sequence decodes, -1 for any other.
     """
 
     threads: int
@@ -54,6 +55,8 @@ class Profile:
     prefix_cache_tokens: int
     speculative_tokens: int
     max_idle_contexts: int
+    max_sequences: int = 0
+    step_target_ms: float = -1
 
 
 SETTINGS = tuple(field.name for field in fields(OptimizerProfile))

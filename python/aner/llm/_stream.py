@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aner._logging import flush_engine_log
-from aner.errors import AnerError, BusyError
+from aner.errors import AnerError, BusyError, ReentrantRequestError
 from aner.llm._response import Response, TokenLogprob, TopLogprob
 
 if TYPE_CHECKING:
     import aner_native
 
 __all__ = ["Stream"]
+
+
+def _next(generation: aner_native.NativeGeneration) -> tuple[str, bool]:
+    return generation.next()
+
+
+def _run(generation: aner_native.NativeGeneration) -> tuple[str, bool]:
+    return generation.run()
 
 
 class Stream:
@@ -23,7 +33,7 @@ class Stream:
     ``response()`` runs what is left and gives the result. Everything that the request held is freed as soon as it ends,
     whichever way. One thread reads at a time; ``cancel()`` and ``close()`` work from any thread.
 
-    On an ordinary lease nothing runs while nobody reads.
+    On an ordinary lease nothing runs while nobody reads; on a batching one a reader that is far behind holds up itself alone.
     """
 
     def __init__(
@@ -60,7 +70,7 @@ class Stream:
 
     def _next_piece(self) -> str | None:
         while self._response is None:
-            text = self._advance(to_the_end=False)
+            text = self._advance(_next)
             if text:
                 return text
         return None
@@ -68,10 +78,10 @@ class Stream:
     def response(self) -> Response:
         """The result; runs the request to its end first. Raises CancelledError when it was cancelled before."""
         while self._response is None:
-            self._advance(to_the_end=True)
+            self._advance(_run)
         return self._response
 
-    def _advance(self, *, to_the_end: bool) -> str:
+    def _advance(self, how: Callable[[aner_native.NativeGeneration], tuple[str, bool]]) -> str:
         """One step, or all that is left. However the request ends, what it held goes: the weights may be closed by then."""
         generation = self._generation
         if generation is None:
@@ -79,7 +89,7 @@ class Stream:
                 raise self._error
             return ""
         try:
-            text, finished = generation.run() if to_the_end else generation.next()
+            text, finished = how(generation)
         except BusyError:
             raise  # another thread is reading: nothing has ended
         except AnerError as error:
@@ -154,8 +164,38 @@ def started(
         raise
 
 
-def run_with_callback(stream: Stream, on_text: Callable[[str], object]) -> Response:
+class _Callbacks(threading.local):
+    """Schedulers whose requests have a callback running on this thread."""
+
+    def __init__(self) -> None:
+        self.schedulers: list[int] = []
+
+
+_callbacks = _Callbacks()
+
+
+@contextmanager
+def inside_callback(scheduler: int) -> Iterator[None]:
+    """While a callback of one of this scheduler's requests runs on this thread."""
+    _callbacks.schedulers.append(scheduler)
+    try:
+        yield
+    finally:
+        _callbacks.schedulers.pop()
+
+
+def refuse_reentry(scheduler: int) -> None:
+    """ReentrantRequestError from a callback of the same scheduler: its own request would not go on meanwhile."""
+    if scheduler and scheduler in _callbacks.schedulers:
+        raise ReentrantRequestError(
+            "this request comes from a callback of a request on the same scheduler, whose reader would wait for it: start it "
+            "after the callback, or from another thread"
+        )
+
+
+def run_with_callback(stream: Stream, on_text: Callable[[str], object], scheduler: int = 0) -> Response:
     """Read ``stream`` to its end, handing each piece to ``on_text``; its exception cancels the request and passes on."""
     for piece in stream:
-        on_text(piece)
+        with inside_callback(scheduler):
+            on_text(piece)
     return stream.response()
