@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #if !defined(_WIN32)
@@ -393,8 +394,8 @@ void Scheduler::add_fillers() {
 }
 
 Error Scheduler::remove_fillers() noexcept {
-    for (const Share & filler : fillers_) {
-        if (Error error = trim_to(*decoder_, filler.id, filler.n_rows); error.failed()) {
+    for (const Filler & filler : fillers_) {
+        if (Error error = trim_to(*decoder_, filler.id, filler.position); error.failed()) {
             return error;
         }
     }
