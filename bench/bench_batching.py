@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """BAT1, BAT2, BAT3, BAT5, BAT6: the throughput profile against llama-batched-bench and llama-server, same model, interleaved.
 
-    python bench/bench_batching.py --model MODEL.gguf [--part decode | gap | mixed | late | limits]
+python bench/bench_batching.py --model MODEL.gguf [--part decode | gap | mixed | late | limits]
 
-    decode  aggregate tokens/s while 4 and 8 sequences decode, against llama-batched-bench at the same depth (BAT2)
-    gap     worst gap of a running stream while a prompt of 1,800 tokens arrives (BAT1), against llama-server's defaults and tuned
-    mixed   aggregate tokens/s of 4 clients with mixed lengths (BAT2), against llama-server
-    late    time to first token of a short request that comes after three long ones (BAT3), against llama-server
-    limits  overload (BAT5) and cancellation in prefill (BAT6): figures of aner alone
+decode  aggregate tokens/s while 4 and 8 sequences decode, against llama-batched-bench at the same depth (BAT2)
+gap     worst gap of a running stream while a prompt of 1,800 tokens arrives (BAT1), against llama-server's defaults and tuned
+mixed   aggregate tokens/s of 4 clients with mixed lengths (BAT2), against llama-server
+late    time to first token of a short request that comes after three long ones (BAT3), against llama-server
+limits  overload (BAT5) and cancellation in prefill (BAT6): figures of aner alone
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def server_asks(peer: peers.Peer, model: Path, settings: llama_server.Settings, 
         yield [lambda prompt, n_tokens: server.complete(prompt, n_tokens, ignore_eos=True)] * n
 
 
-def against_server(harness: Harness, batching: llm.Model, model: Path, name: str, scenario: Scenario, chosen: argparse.Namespace) -> None:
+def against_server(
+    harness: Harness, batching: llm.Model, model: Path, name: str, scenario: Scenario, chosen: argparse.Namespace
+) -> None:
     """Against the program's defaults and a tuned setting: small batches, flash attention off, separate KV."""
     peer = peers.build("llama-server")
     n = CLIENTS
@@ -153,9 +155,14 @@ def against_server(harness: Harness, batching: llm.Model, model: Path, name: str
 # -- the decode phase ----------------------------------------------------------------------------------------------------------
 
 
-def aner_decode(lease: llm.Model, prompt_of: Callable[[int, int], list[int]], n: int, depth: int, steps: int) -> Callable[[int], Sample]:
+def aner_decode(
+    lease: llm.Model, prompt_of: Callable[[int, int], list[int]], n: int, depth: int, steps: int
+) -> Callable[[int], Sample]:
     def run(seed: int) -> Sample:
-        streams = [one.start(prompt_of(depth, seed + i), max_tokens=steps + 1, ignore_eos=True) for i, one in enumerate(lease.siblings(n))]
+        streams = [
+            one.start(prompt_of(depth, seed + i), max_tokens=steps + 1, ignore_eos=True)
+            for i, one in enumerate(lease.siblings(n))
+        ]
         timings = [dict(stream.response().timings()) for stream in streams]
         slowest = max(t["generation_duration"] for t in timings)
         return Sample({"tokens_per_s": n * steps * 1e9 / slowest}, {"timings": timings})
@@ -164,7 +171,20 @@ def aner_decode(lease: llm.Model, prompt_of: Callable[[int, int], list[int]], n:
 
 
 def batched_bench(peer: peers.Peer, model: Path, n: int, depth: int, steps: int, attention: str) -> Callable[[int], Sample]:
-    shape = ["-npp", str(depth), "-ntg", str(steps), "-npl", str(n), "-c", str(n * (depth + steps + 1)), "-b", "512", "-ub", "512"]
+    shape = [
+        "-npp",
+        str(depth),
+        "-ntg",
+        str(steps),
+        "-npl",
+        str(n),
+        "-c",
+        str(n * (depth + steps + 1)),
+        "-b",
+        "512",
+        "-ub",
+        "512",
+    ]
     command = [str(peer.path), "-m", str(model), *shape, "-t", "2", "-tb", "2", "-fa", attention, "--output-format", "jsonl"]
 
     def run(_seed: int) -> Sample:
@@ -208,7 +228,9 @@ def limits(harness: Harness, model: llm.Model, prompt_of: Callable[[int, int], l
         finished = sum(stream.response().timings()["output_tokens"] == 24 for stream in accepted)
         overload = {"accepted": len(accepted), "finished": finished, "refused": len(refused_us), "refused_us": refused_us}
         harness.record("note", note="BAT5 overload: 40 arrivals, 2 slots", **overload)
-        print(f"BAT5: {len(accepted)} accepted, {finished} finished, {len(refused_us)} refused, median {median(refused_us):.0f} us")
+        print(
+            f"BAT5: {len(accepted)} accepted, {finished} finished, {len(refused_us)} refused, median {median(refused_us):.0f} us"
+        )
     with model.with_batching(1) as batching:
         first, second = batching.siblings(2)
         reusable_ms = []
@@ -225,7 +247,9 @@ def limits(harness: Harness, model: llm.Model, prompt_of: Callable[[int, int], l
             except CancelledError:
                 pass
             harness.record("sample", note="BAT6", queue_ms=queued / 1e6, wall_ms=(time.perf_counter_ns() - before) / 1e6)
-        print(f"BAT6: a slot that was cancelled in prefill is another's after {median(reusable_ms):.0f} ms (median of {len(reusable_ms)})")
+        print(
+            f"BAT6: a slot that was cancelled in prefill is another's after {median(reusable_ms):.0f} ms (median of {len(reusable_ms)})"
+        )
 
 
 def main() -> None:
@@ -234,7 +258,10 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=240.0, help="seconds for all comparisons (240)")
     chosen = parser.parse_args()
     chosen.output = chosen.output.with_name(f"{chosen.output.stem}_{chosen.part}.jsonl")
-    with options.harness(f"batching_{chosen.part}", chosen, context=CONTEXT) as harness, llm.load(chosen.model, CONTEXT, "cpu") as model:
+    with (
+        options.harness(f"batching_{chosen.part}", chosen, context=CONTEXT) as harness,
+        llm.load(chosen.model, CONTEXT, "cpu") as model,
+    ):
         harness.record("note", note="model", model=describe_model(model, chosen.model))
 
         def prompt_of(n: int, seed: int) -> list[int]:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes docs/results.md, and the table in README.md, from the records in bench/results.
 
-    python bench/report.py            # both; a test runs it with --check
-    python bench/report.py --check    # fails when they are not what the records say
+python bench/report.py            # both; a test runs it with --check
+python bench/report.py --check    # fails when they are not what the records say
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def test_a_cpp_program_submits_from_threads_and_gets_the_tokens_of_each_request_
     assert done.returncode == 0, done.stderr
     with llm.load(path, context=256, reproducible=True) as model:
         alone = [
-            model.generate(model.tokenize(prompt, add_bos=True), max_tokens=12, ignore_eos=True).token_ids() for prompt in PROMPTS
+            model.generate(model.tokenize(prompt, add_bos=True), max_tokens=12, ignore_eos=True).token_ids()
+            for prompt in PROMPTS
         ]
     assert [[int(token) for token in line.split()] for line in done.stdout.splitlines()] == alone
 

@@ -71,7 +71,9 @@ def test_any_mix_gives_the_tokens_of_each_request_alone(synthetic: Synthetic, na
         requests = [a_request(chance) for _ in range(60)]
         alone = [model.generate(**request).output_hash() for request in requests]
         for slots, batch_tokens, target in ((2, 8, 0), (4, 64, 0), (5, 256, 5)):
-            batching = model.with_optimizer(2, 2, batch_tokens, min(64, batch_tokens)).with_batching(slots, step_target_ms=target)
+            batching = model.with_optimizer(2, 2, batch_tokens, min(64, batch_tokens)).with_batching(
+                slots, step_target_ms=target
+            )
             siblings = batching.siblings(8)
             jobs = [chance.sample(range(len(requests)), 6) for _ in range(n_mixes // 3)]
             free = list(siblings)
@@ -278,7 +280,13 @@ def test_the_memory_summary_covers_the_whole_shared_context(exact: llm.Model) ->
 @pytest.mark.real_model
 @pytest.mark.contract("B11", "V2")
 def test_mixed_chats_on_the_real_model_are_those_of_each_alone(demo_model_path: Path) -> None:
-    questions = ["Name a colour.", "Count to ten.", "Why is the sky blue? Explain it to a child.", "Say hi.", "List five animals."]
+    questions = [
+        "Name a colour.",
+        "Count to ten.",
+        "Why is the sky blue? Explain it to a child.",
+        "Say hi.",
+        "List five animals.",
+    ]
     with llm.load(demo_model_path, context=512, reproducible=True) as model:
         alone = [model.generate(question, max_tokens=24).output_hash() for question in questions]
         batching = model.with_batching(3)

@@ -212,7 +212,11 @@ class Model:
         """
         if isinstance(max_sequences, bool) or not isinstance(max_sequences, int) or abs(max_sequences) >= 2**31:
             raise ConfigurationError(f"max_sequences must be an integer within 1..256, it is {max_sequences!r:.100}")
-        if isinstance(step_target_ms, bool) or not isinstance(step_target_ms, (int, float)) or not 0 <= step_target_ms <= 60_000:
+        if (
+            isinstance(step_target_ms, bool)
+            or not isinstance(step_target_ms, (int, float))
+            or not 0 <= step_target_ms <= 60_000
+        ):
             raise ConfigurationError(f"step_target_ms must be a number within 0..60000, it is {step_target_ms!r:.100}")
         native = self._require()
         try:
