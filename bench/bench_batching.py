@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -242,10 +242,8 @@ def limits(harness: Harness, model: llm.Model, prompt_of: Callable[[int, int], l
             waiting = second.generate(prompt_of(8, seed), max_tokens=1)
             queued = waiting.timings()["queue_duration"]
             reusable_ms.append(max(queued, 0) / 1e6)
-            try:
+            with suppress(CancelledError):
                 stream.response()
-            except CancelledError:
-                pass
             harness.record("sample", note="BAT6", queue_ms=queued / 1e6, wall_ms=(time.perf_counter_ns() - before) / 1e6)
         print(
             f"BAT6: a slot that was cancelled in prefill is another's after {median(reusable_ms):.0f} ms (median of {len(reusable_ms)})"

@@ -42,7 +42,8 @@ def number(value: float) -> str:
 def rows_of(summary: Mapping[str, Any]) -> list[str]:
     return [
         f"| {one['comparison']} | {one['figure']} | {one['ratio']:.3f} | {one['low']:.3f} to {one['high']:.3f} | {one['pairs']} "
-        f"| {one['control_spread']:.3f} | {one['reference']:.3f} | {one['verdict']} | {number(one['median_a'])} | {number(one['median_b'])} |"
+        f"| {one['control_spread']:.3f} | {one['reference']:.3f} | {one['verdict']} | {number(one['median_a'])} "
+        f"| {number(one['median_b'])} |"
         for one in summary["results"]
     ]
 

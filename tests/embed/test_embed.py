@@ -1,4 +1,4 @@
-"""The C++ interface: a program built against it answers as the Python package does."""
+"""C++ programs built beside the extension module: the C++ interface, and the engine's patched kernels."""
 
 from __future__ import annotations
 
@@ -16,17 +16,27 @@ from aner import llm
 PROMPTS = ["Hello", "one two three", "a", "The quick brown fox"]
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """Built beside the extension module, from the same objects."""
+def built(target: str) -> Path:
+    """A program of the build that the extension module comes from."""
     build = Path(aner_native.__file__).parent.parent
     if not (build / "CMakeCache.txt").is_file():
         build = next(Path(__file__).parents[2].glob("build/cp3*"))
     cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
     assert cmake is not None, "cmake is needed: pip install cmake"
-    done = subprocess.run([cmake, "--build", build, "--target", "embed_batching"], capture_output=True, text=True)
+    done = subprocess.run([cmake, "--build", build, "--target", target], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return build / "aner_native" / "embed_batching"
+    return build / "aner_native" / target
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return built("embed_batching")
+
+
+def test_the_tiled_products_of_q4_1_weights_are_those_of_the_reference_kernels() -> None:
+    done = subprocess.run([built("q4_1_products")], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "810 products" in done.stdout
 
 
 @pytest.mark.contract("B9", "B2")

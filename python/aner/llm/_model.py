@@ -11,6 +11,7 @@ import aner_native
 
 from aner._logging import flush_engine_log
 from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
+from aner.llm._async_stream import AsyncStream
 from aner.llm._figures import Figures
 from aner.llm._options import native_options, token_ids, utf8
 from aner.llm._paths import local_path
@@ -18,7 +19,6 @@ from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings,
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
 from aner.llm._session import Session
-from aner.llm._async_stream import AsyncStream
 from aner.llm._stream import Stream, refuse_reentry, run_with_callback, started
 
 __all__ = ["OPERATIONS", "Model"]
