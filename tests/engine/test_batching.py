@@ -75,7 +75,7 @@ def test_any_mix_gives_the_tokens_of_each_request_alone(synthetic: Synthetic, na
                 slots, step_target_ms=target
             )
             siblings = batching.siblings(8)
-            jobs = [chance.sample(range(len(requests)), 6) for _ in range(14)]
+            jobs = [chance.sample(range(len(requests)), 6) for _ in range(34)]
             free = list(siblings)
             lock = threading.Lock()
 
