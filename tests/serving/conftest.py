@@ -1,0 +1,73 @@
+"""Applications for the tests: real servers on free ports, over small models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aner import api, llm
+
+ENDLESS = {"max_tokens": 3000, "ignore_eos": True}
+
+
+@pytest.fixture(scope="package")
+def exact(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
+    """An ordinary lease whose tokens depend on the request alone."""
+    with llm.load(synthetic("llama"), context=512, reproducible=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="package")
+def batching(exact: llm.Model) -> Iterator[llm.Model]:
+    """The same model with two slots."""
+    with exact.with_batching(2) as model:
+        yield model
+
+
+@pytest.fixture(scope="package")
+def roomy(synthetic: Callable[[str], Path]) -> Iterator[llm.Model]:
+    """An ordinary lease with room for requests that take long."""
+    with llm.load(synthetic("llama"), context=4096) as model:
+        yield model
+
+
+@pytest.fixture(scope="package")
+def url(batching: llm.Model, exact: llm.Model) -> Iterator[str]:
+    """A server with a batching path that keeps sessions, and an ordinary one."""
+    app = (
+        api.app("Test").llm(path="/chat", model=batching, alias="batched").llm(path="/plain", model=exact, alias="plain")
+        .sessions("/chat", exact, max_sessions=2).bind(port=0).limits(max_rows=8).output_limit(64)
+    )  # fmt: skip
+    with app.running() as running:
+        yield running
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=url, timeout=30) as made:
+        yield made
+
+
+def load_of(url: str) -> dict[str, Any]:
+    return httpx.get(f"{url}/aner/status").json()["load"]  # type: ignore[no-any-return]
+
+
+def becomes(url: str, seconds: float = 10, **wanted: int) -> None:
+    """Wait until the load has these figures."""
+    until = time.monotonic() + seconds
+    while {name: load_of(url)[name] for name in wanted} != wanted:
+        assert time.monotonic() < until, load_of(url)
+        time.sleep(0.01)
+
+
+def error_of(answer: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal, which has the shape that OpenAI clients know."""
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return answer.status_code, error["code"]
