@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ import pytest
 
 from aner import api, llm
 
-ENDLESS = {"max_tokens": 3000, "ignore_eos": True}
+ENDLESS = {"max_tokens": 1800, "ignore_eos": True}
 
 
 @pytest.fixture(scope="package")
@@ -53,8 +57,34 @@ def client(url: str) -> Iterator[httpx.Client]:
         yield made
 
 
+@contextlib.contextmanager
+def occupied(url: str, n: int) -> Iterator[threading.Event]:
+    """``n`` streams that last until the event is set, or the block is left."""
+    release = threading.Event()
+
+    def hold() -> None:
+        with (
+            contextlib.suppress(httpx.HTTPError),
+            httpx.stream("POST", f"{url}/chat", json={"prompt": "a", "stream": True, **ENDLESS}, timeout=60) as answer,
+        ):
+            for _ in answer.iter_bytes():
+                if release.is_set():
+                    break
+
+    threads = [threading.Thread(target=hold) for _ in range(n)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield release
+    finally:
+        release.set()
+        for thread in threads:
+            thread.join()
+
+
 def load_of(url: str) -> dict[str, Any]:
-    return httpx.get(f"{url}/aner/status").json()["load"]  # type: ignore[no-any-return]
+    with urllib.request.urlopen(f"{url}/aner/status") as answer:  # at once, unlike a new client of httpx
+        return json.load(answer)["load"]  # type: ignore[no-any-return]
 
 
 def becomes(url: str, seconds: float = 10, **wanted: int) -> None:

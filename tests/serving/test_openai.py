@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import openai
 import pytest
 
 from aner import api, llm
-from tests.serving.conftest import ENDLESS, becomes, error_of
+from tests.serving.conftest import becomes, error_of, occupied
 
 pytestmark = pytest.mark.contract("H7")
 
@@ -208,27 +209,19 @@ def test_what_is_harmless_is_accepted(client: httpx.Client) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_the_official_client_retries_when_it_is_busy(roomy: llm.Model) -> None:
-    app = api.app("Test").llm(path="/chat", model=roomy, alias="m").bind(port=0).output_limit(3000)
+@pytest.mark.real_model
+def test_the_official_client_retries_when_it_is_busy(demo_model: llm.Model) -> None:
+    app = api.app("Test").llm(path="/chat", model=demo_model, alias="m").bind(port=0).output_limit(1800)
     with app.running() as running, openai.OpenAI(base_url=f"{running}/v1", api_key="none", max_retries=5) as client:
-        stop = threading.Event()
-
-        def occupy() -> None:
-            with httpx.stream("POST", f"{running}/chat", json={"prompt": "a", "stream": True, **ENDLESS}, timeout=30) as answer:
-                next(answer.iter_bytes())
-                stop.wait(20)
-
-        threads = [threading.Thread(target=occupy) for _ in range(9)]
-        for thread in threads:
-            thread.start()
-        becomes(running, running=1, waiting=8)
-        with pytest.raises(openai.RateLimitError) as refused:
-            client.with_options(max_retries=0).chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
-        assert refused.value.code == "busy"
-        assert 1 <= int(refused.value.response.headers["retry-after"]) <= 60
-        threading.Timer(0.5, stop.set).start()
-        answer = client.chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
+        with occupied(running, 9) as release:
+            becomes(running, running=1, waiting=8)
+            with pytest.raises(openai.RateLimitError) as refused:
+                client.with_options(max_retries=0).chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
+            assert refused.value.code == "busy"
+            assert 1 <= int(refused.value.response.headers["retry-after"]) <= 60
+            threading.Timer(0.3, release.set).start()
+            before = time.monotonic()
+            answer = client.with_options(max_retries=5).chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
+            assert time.monotonic() - before > 0.3
         assert answer.usage is not None
         assert answer.usage.completion_tokens == 2
-        for thread in threads:
-            thread.join()

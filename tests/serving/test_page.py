@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+ENTER, ESCAPE, SHIFT, NULL = "\ue007", "\ue00c", "\ue008", "\ue000"  # WebDriver's keys; the last lets all others go
 QUESTION = "Explain in two sentences what a cache is."
 MARKUP = '<img src="x" onerror="window.owned = 1"><b>bold</b> &amp; <script>window.owned = 1</script>'
 COPY = "Repeat this list: red apple, green pear, yellow plum, red apple, green pear, yellow plum."
@@ -50,16 +51,9 @@ def url(demo_model: llm.Model) -> Iterator[str]:
         yield running
 
 
-def type_in(browser: Browser, text: str) -> None:
-    """Into the message field, by keys; a line break is Shift+Enter."""
-    from selenium.webdriver.common.keys import Keys
-
-    for index, line in enumerate(text.split("\n")):
-        browser.find("#prompt").send_keys(*([Keys.SHIFT, Keys.ENTER, Keys.NULL] if index else []), line)
-
-
 def send(browser: Browser, text: str) -> None:
-    type_in(browser, text + "\ue007")  # Enter
+    """Type and press Enter; a line break is Shift+Enter."""
+    browser.find("#prompt").send_keys(text.replace("\n", SHIFT + ENTER + NULL) + ENTER)
 
 
 def answers(browser: Browser) -> list[str]:
@@ -196,7 +190,7 @@ def test_stop_ends_the_answer_on_the_page_and_in_the_engine(browser: Browser, de
         if by == "button":
             browser.find("#stop").click()
         else:
-            browser.find("#prompt").send_keys("\ue00c")
+            browser.find("#prompt").send_keys(ESCAPE)
         browser.wait("the page to say so", lambda: "Stopped." in browser.texts(".after")[0])
         becomes(url, running=0)
         kept = answers(browser)[-1]
@@ -218,13 +212,24 @@ def test_a_refusal_is_told_in_words_and_the_message_stays_in_the_field(browser: 
     assert browser.texts(".user .text") == []
 
 
+def test_an_answer_that_breaks_off_stays_with_the_reason(browser: Browser, demo_model: llm.Model) -> None:
+    app = api.app("Hasty").llm(path="/chat", model=demo_model).bind(port=0).output_limit(1900).limits(timeout_ms=2500)
+    with app.running() as url:
+        browser.open(url)
+        loaded(browser)
+        send(browser, "Write a very long story about a ship.")
+        notice = browser.wait("a notice", lambda: browser.texts(".notice"))
+        assert notice[0].startswith("The answer broke off: ")
+        assert len(answers(browser)[0]) > 20
+
+
 def test_busy_is_told_with_the_time_to_wait(browser: Browser, demo_model: llm.Model) -> None:
     with served(demo_model, max_tokens=3000) as url:
-        body = {"prompt": "Tell a story.", "max_tokens": 1900, "ignore_eos": True}
+        body = {"prompt": "Tell a story.", "max_tokens": 1900, "ignore_eos": True, "stream": True}
         ends = threading.Event()
 
         def occupy() -> None:
-            with httpx.stream("POST", f"{url}/chat", json={**body, "stream": True}, timeout=60) as answer:
+            with httpx.stream("POST", f"{url}/chat", json=body, timeout=60) as answer:
                 next(answer.iter_raw())
                 ends.wait(60)
 
@@ -257,9 +262,6 @@ def test_a_server_that_is_gone_is_told_and_found_again(browser: Browser, demo_mo
     browser.wait("a notice", lambda: browser.texts(".notice") == ["The server cannot be reached."])
     with api.app("Back").llm(path="/chat", model=demo_model).bind(port=port).running():
         browser.wait("the page to come back", lambda: browser.texts("#name") == ["Back"])
-    browser.run("localStorage.clear()")
-    browser.requests()
-    browser.complaints.clear()  # of the connections that this test let fail
 
 
 # -- safety ------------------------------------------------------------------------------------------------------------------
@@ -271,10 +273,10 @@ def test_an_api_key_is_asked_for_kept_for_the_tab_alone_and_sent(browser: Browse
         browser.open(url)
         browser.wait("the question", lambda: browser.texts("#ask[open] h2") == ["This server asks for an API key"])
         browser.screenshot(SCREENSHOTS / "page-key.png")
-        browser.find("#ask-key").send_keys("wrong-battery\ue007")
+        browser.find("#ask-key").send_keys("wrong-battery" + ENTER)
         browser.wait("the refusal", lambda: browser.texts("#ask[open] h2") == ["The server refused this key"])
         browser.find("#ask-key").clear()
-        browser.find("#ask-key").send_keys("correct-horse\ue007")
+        browser.find("#ask-key").send_keys("correct-horse" + ENTER)
         loaded(browser)
         assert ask(browser, QUESTION)
         browser.reload()
@@ -282,7 +284,6 @@ def test_an_api_key_is_asked_for_kept_for_the_tab_alone_and_sent(browser: Browse
         assert browser.all("#ask[open]") == []
         assert browser.run("return [localStorage.length, document.cookie, sessionStorage.length]") == [0, "", 1]
         assert not any("correct-horse" in address for address in browser.requests())
-        browser.complaints.clear()  # of the refused key
 
 
 def test_a_declined_key_is_asked_for_again_with_the_next_message_which_is_then_sent(browser: Browser, demo_model: llm.Model) -> None:
@@ -294,10 +295,8 @@ def test_a_declined_key_is_asked_for_again_with_the_next_message_which_is_then_s
         assert browser.all("#ask[open]") == []
         send(browser, QUESTION)
         browser.wait("the question", lambda: browser.all("#ask[open]"))
-        browser.find("#ask-key").send_keys("correct-horse\ue007")
+        browser.find("#ask-key").send_keys("correct-horse" + ENTER)
         browser.wait("an answer", lambda: browser.all(".assistant[aria-busy=false]"))
-        browser.requests()
-        browser.complaints.clear()  # of the requests without a key
 
 
 def test_text_of_users_models_and_settings_is_never_markup(browser: Browser, demo_model: llm.Model) -> None:
@@ -315,6 +314,7 @@ def test_text_of_users_models_and_settings_is_never_markup(browser: Browser, dem
 
 def test_nothing_is_loaded_from_elsewhere_and_the_console_has_no_complaint(browser: Browser, url: str) -> None:
     browser.requests()
+    browser.complaints.clear()  # of refusals in other tests
     browser.open(url)
     loaded(browser)
     ask(browser, QUESTION)

@@ -37,6 +37,7 @@ _REFUSALS = {
     408: "The body did not arrive in time.",
     409: "The name is taken.",
     413: "The body is too large.",
+    431: "The header is too large.",
     415: "The body is not JSON.",
     429: "Busy: try again after Retry-After seconds.",
     500: "The server failed.",

@@ -69,7 +69,7 @@ class Guard:
             refusal = self._service.refused(error)
             if not status:
                 headers = refusal.raw_headers()
-                if refusal.status in {408, 413, 503}:
+                if refusal.status in {408, 413, 431, 503}:
                     headers.append((b"connection", b"close"))
                 await counted({"type": "http.response.start", "status": refusal.status, "headers": headers})
                 await counted({"type": "http.response.body", "body": refusal.encoded()})
@@ -81,6 +81,10 @@ class Guard:
         """The body, if the method has one; raises what the request is refused with."""
         headers = dict(scope["headers"])
         path = scope["path"]
+        size = len(scope.get("raw_path", b"")) + len(scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > self._bounds.max_header_bytes:
+            raise Refusal(431, "header_too_large", f"a header may have at most {self._bounds.max_header_bytes} bytes")
         if self._checks_host:
             self._check_host(headers.get(b"host", b""))
         if self._keys and path not in _OPEN and path != _PAGE:
