@@ -47,7 +47,8 @@ class Browser:
     def open(self, url: str, *, width: int = 1280, height: int = 860, dark: bool = False) -> None:
         """The page in a window of its own, without a key or anything else of earlier pages."""
         self.use("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
-        self.use("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.use("Emulation.setEmulatedMedia", features=[scheme])
         self._driver.get(url)
 
     def use(self, command: str, **arguments: Any) -> Any:
@@ -80,7 +81,9 @@ class Browser:
                     return value
             except StaleElementReferenceException:
                 pass  # the page was drawn anew between two looks
-            assert time.monotonic() < deadline, f"{what}: not within {timeout:.0f} s; the page says {self.texts('body > :not(script)')}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not within {timeout:.0f} s; the page: {self.texts('body > :not(script)')}"
+            )
             time.sleep(0.02)
 
     def requests(self) -> list[str]:
