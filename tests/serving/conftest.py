@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
+import socket
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -57,29 +57,28 @@ def client(url: str) -> Iterator[httpx.Client]:
         yield made
 
 
+def sent(url: str, body: dict[str, Any]) -> socket.socket:
+    """A connection that has sent a request and reads nothing."""
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+    content = json.dumps(body).encode()
+    head = f"POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    connection.sendall(head.encode() + content)
+    return connection
+
+
 @contextlib.contextmanager
-def occupied(url: str, n: int) -> Iterator[threading.Event]:
-    """``n`` streams that last until the event is set, or the block is left."""
-    release = threading.Event()
+def occupied(url: str, n: int) -> Iterator[Callable[[], None]]:
+    """``n`` streams that last until the function is called, or the block is left."""
+    connections = [sent(url, {"prompt": "a", "stream": True, **ENDLESS}) for _ in range(n)]
 
-    def hold() -> None:
-        with (
-            contextlib.suppress(httpx.HTTPError),
-            httpx.stream("POST", f"{url}/chat", json={"prompt": "a", "stream": True, **ENDLESS}, timeout=60) as answer,
-        ):
-            for _ in answer.iter_bytes():
-                if release.is_set():
-                    break
+    def release() -> None:
+        for connection in connections:
+            connection.close()
 
-    threads = [threading.Thread(target=hold) for _ in range(n)]
-    for thread in threads:
-        thread.start()
     try:
         yield release
     finally:
-        release.set()
-        for thread in threads:
-            thread.join()
+        release()
 
 
 def load_of(url: str) -> dict[str, Any]:

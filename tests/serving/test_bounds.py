@@ -8,13 +8,12 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 
 from aner import api, llm
-from tests.serving.conftest import ENDLESS, becomes, error_of, load_of, occupied
+from tests.serving.conftest import ENDLESS, becomes, error_of, load_of, occupied, sent
 
 JSON = {"content-type": "application/json"}
 
@@ -99,7 +98,10 @@ def test_rows_and_tokens_beyond_the_limits_are_refused(client: httpx.Client) -> 
     message = {"role": "user", "content": "a"}
     assert error_of(client.post("/chat", json={"messages": [message] * 9})) == (400, "too_many_rows")
     assert error_of(client.post("/v1/completions", json={"model": "plain", "prompt": ["a"] * 9})) == (400, "too_many_rows")
-    assert error_of(client.post("/v1/completions", json={"model": "plain", "prompt": ["a"] * 3, "n": 3})) == (400, "too_many_rows")
+    assert error_of(client.post("/v1/completions", json={"model": "plain", "prompt": ["a"] * 3, "n": 3})) == (
+        400,
+        "too_many_rows",
+    )
     assert error_of(client.post("/chat", json={"prompt": "a", "max_tokens": 65})) == (400, "max_tokens_exceeded")
 
 
@@ -180,8 +182,8 @@ def test_beyond_the_slots_and_eight_waiting_a_request_is_busy_at_once_and_health
             assert time.monotonic() - before < 0.5
             assert 'aner_rejections_total{code="busy"} 1.0' in client.get("/metrics").text
         becomes(running, running=0, waiting=0)
-        sent(running, {"prompt": "word " * 1500, "max_tokens": 1})
-        with occupied(running, 8):  # behind a prefill
+        long = {"prompt": "word " * 1500, "max_tokens": 1}
+        with sent(running, long), occupied(running, 8):  # behind its prefill
             becomes(running, running=1, waiting=8)
             durations = []
             for _ in range(10):
@@ -238,15 +240,6 @@ def test_connections_are_bounded_and_health_still_answers(exact: llm.Model) -> N
 
 
 # -- clients that go away ----------------------------------------------------------------------------------------------------
-
-
-def sent(url: str, body: dict[str, Any]) -> socket.socket:
-    """A connection that has sent a request and reads nothing."""
-    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
-    content = json.dumps(body).encode()
-    head = f"POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
-    connection.sendall(head.encode() + content)
-    return connection
 
 
 @pytest.mark.contract("H5", "B12")

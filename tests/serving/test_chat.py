@@ -90,7 +90,9 @@ def test_a_port_that_is_taken_is_an_error_that_names_it(url: str, exact: llm.Mod
 
 @pytest.mark.contract("H1")
 def test_importing_aner_imports_no_web_framework() -> None:
-    program = "import sys, aner.llm, aner.api; print([name for name in ('fastapi', 'uvicorn', 'pydantic') if name in sys.modules])"
+    program = (
+        "import sys, aner.llm, aner.api; print([name for name in ('fastapi', 'uvicorn', 'pydantic') if name in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -131,7 +131,13 @@ def test_options_reach_the_model(official: openai.OpenAI, exact: llm.Model) -> N
         extra_body={"min_tokens": 12, "ignore_eos": True, "top_k": 5},
     )  # fmt: skip
     expected = exact.generate(
-        messages=MESSAGES, max_tokens=12, logit_bias={banned: -100}, frequency_penalty=0.5, min_tokens=12, ignore_eos=True, top_k=5
+        messages=MESSAGES,
+        max_tokens=12,
+        logit_bias={banned: -100},
+        frequency_penalty=0.5,
+        min_tokens=12,
+        ignore_eos=True,
+        top_k=5,
     )
     assert answer.choices[0].message.content == expected.text() != plain.text()
     stop = plain.text()[2:4]
@@ -219,7 +225,7 @@ def test_the_official_client_retries_when_it_is_busy(demo_model: llm.Model) -> N
                 client.with_options(max_retries=0).chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
             assert refused.value.code == "busy"
             assert 1 <= int(refused.value.response.headers["retry-after"]) <= 60
-            threading.Timer(0.3, release.set).start()
+            threading.Timer(0.3, release).start()
             before = time.monotonic()
             answer = client.with_options(max_retries=5).chat.completions.create(model="m", messages=MESSAGES, max_tokens=2)
             assert time.monotonic() - before > 0.3

@@ -37,7 +37,7 @@ class App:
     host: str = "127.0.0.1"
     port: int = 11435
     names: tuple[str, ...] = ()
-    bounds: Limits = Limits()
+    bounds: Limits = field(default_factory=Limits)
     max_tokens: int = 256
     keys: tuple[bytes, ...] = field(default=(), repr=False)
     certificate: str | None = None
@@ -103,9 +103,7 @@ class App:
         """The most tokens that a request may ask for, and what one gets that asks for no number."""
         return replace(self, max_tokens=integer("max_tokens", max_tokens, 1, 2**24))
 
-    def api_keys(
-        self, *keys: str, file: str | os.PathLike[str] | None = None, environment: str | None = None
-    ) -> App:
+    def api_keys(self, *keys: str, file: str | os.PathLike[str] | None = None, environment: str | None = None) -> App:
         """Ask for one of these keys (``Authorization: Bearer``): given here, one a line in a file, or in a variable, with commas."""
         return replace(self, keys=key_digests(keys, file, environment))
 

@@ -67,12 +67,17 @@ def build(app: App) -> Built:
     asgi: Any = Guard(web, service)
     if app.origins:
         asgi = CORSMiddleware(
-            asgi, allow_origins=app.origins, allow_methods=["GET", "POST", "DELETE"], allow_headers=["authorization", "content-type"]
+            asgi,
+            allow_origins=app.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["authorization", "content-type"],
         )
     return Built(asgi, service)
 
 
-def _responses(model: type | None, *, stream: bool = False, status: int = 200, content: str | None = None) -> dict[int | str, Any]:
+def _responses(
+    model: type | None, *, stream: bool = False, status: int = 200, content: str | None = None
+) -> dict[int | str, Any]:
     ok: dict[str, Any] = {"description": "The answer."}
     if model is not None:
         ok["model"] = model
@@ -80,7 +85,9 @@ def _responses(model: type | None, *, stream: bool = False, status: int = 200, c
         ok["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
     if content is not None:
         ok["content"] = {content: {"schema": {"type": "string"}}}
-    refusals = {code: {"description": text, "model": answers.ErrorAnswer} for code, text in _REFUSALS.items()}
+    refusals: dict[int | str, Any] = {
+        code: {"description": text, "model": answers.ErrorAnswer} for code, text in _REFUSALS.items()
+    }
     return {status: ok, **refusals}
 
 
@@ -114,7 +121,7 @@ def _openai(web: FastAPI, openai: OpenAI, tokens: Tokens) -> None:
         ("/detokenize", tokens.detokenize, "POST", answers.Text, False, "Tokens to text"),
     ):
         web.add_api_route(
-            path, endpoint, methods=[method], summary=summary, response_class=HTTPResponse,  # type: ignore[arg-type]
+            path, endpoint, methods=[method], summary=summary, response_class=HTTPResponse,
             responses=_responses(model, stream=stream),
         )  # fmt: skip
 
@@ -132,7 +139,7 @@ def _state(web: FastAPI, service: Service) -> None:
         return HTTPResponse(service.metrics.text(), headers={"content-type": _metrics.CONTENT_TYPE})
 
     async def status() -> HTTPResponse:
-        loads = [{"alias": one.alias, **one.load()} for one in service.served]
+        loads: list[dict[str, Any]] = [{"alias": one.alias, **one.load()} for one in service.served]
         total = {name: sum(load[name] for load in loads) for name in ("running", "waiting", "slots", "sessions")}
         state = {**total, "requests": service.n_requests, "draining": service.draining, "models": loads}
         return json_answer({"name": service.app.name, "models": [one.facts() for one in service.served], "load": state})
@@ -148,7 +155,12 @@ def _state(web: FastAPI, service: Service) -> None:
         ("/aner/status", status, "What is served, and how busy it is", None),
     ):
         web.add_api_route(
-            path, endpoint, methods=["GET"], summary=summary, response_class=HTTPResponse, responses=_responses(None, content=content)
+            path,
+            endpoint,
+            methods=["GET"],
+            summary=summary,
+            response_class=HTTPResponse,
+            responses=_responses(None, content=content),
         )
     web.add_api_route("/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     page_file = Path(__file__).with_name("page.html")
@@ -180,9 +192,7 @@ def document(web: FastAPI, has_keys: bool) -> dict[str, Any]:
 def _refusing(web: FastAPI, service: Service) -> None:
     async def refuse(request: Request, error: Exception) -> HTTPResponse:
         refusal = service.refused(error)
-        return HTTPResponse(
-            refusal.encoded(), refusal.status, headers=refusal.headers, media_type="application/json"
-        )
+        return HTTPResponse(refusal.encoded(), refusal.status, headers=refusal.headers, media_type="application/json")
 
     async def invalid(request: Request, error: Exception) -> HTTPResponse:
         assert isinstance(error, RequestValidationError)
@@ -191,7 +201,9 @@ def _refusing(web: FastAPI, service: Service) -> None:
     async def http(request: Request, error: Exception) -> HTTPResponse:
         assert isinstance(error, HTTPException)
         code = _CODES.get(error.status_code, "http_error")
-        text = {400: "the body is not valid JSON", 404: "there is nothing at this path"}.get(error.status_code, str(error.detail))
+        text = {400: "the body is not valid JSON", 404: "there is nothing at this path"}.get(
+            error.status_code, str(error.detail)
+        )
         return await refuse(request, Refusal(error.status_code, code, text, headers=error.headers))
 
     web.add_exception_handler(Refusal, refuse)

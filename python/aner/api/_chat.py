@@ -120,4 +120,3 @@ class Tokens:
     async def detokenize(self, body: DetokenizeRequest) -> HTTPResponse:
         model = self._service.by_alias(body.model).model
         return json_answer({"text": await asyncio.to_thread(model.detokenize, body.tokens)})
-

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-_MESSAGES = {
+_MESSAGES: dict[str, Any] = {
     "type": "array",
     "minItems": 1,
     "items": {
@@ -43,7 +43,9 @@ class Options(Body):
     """What every generation takes; the names and meanings of ``Model.generate`` (docs/generation.md)."""
 
     max_tokens: int | None = Field(None, description="At most this many tokens; by default, and at most, the output limit.")
-    temperature: float | None = Field(None, description="0: always the likeliest token. Default: the application's, 0 unless set.")
+    temperature: float | None = Field(
+        None, description="0: always the likeliest token. Default: the application's, 0 unless set."
+    )
     top_p: float | None = Field(None, description="Only the likeliest tokens that make up this probability. Default 1.")
     seed: int | None = Field(None, description="0..2^64-1; drawn when not given. Choice i of several takes seed + i.")
     stop: str | list[str] | None = Field(None, description="End before any of these texts, at most 16.")
@@ -54,6 +56,7 @@ class Options(Body):
     top_k: int | None = Field(None, description="Extension. Only the K likeliest tokens. Default 0: all.")
     min_p: float | None = Field(None, description="Extension. Only tokens with this share of the likeliest one's probability.")
     repeat_penalty: float | None = Field(None, description="Extension. Divides the logits of recent tokens. Default 1: off.")
+    penalty_window: int | None = Field(None, description="Extension. How many tokens count as recent. Default 64.")
     min_tokens: int | None = Field(None, description="Extension. Do not end before this many tokens. Default 0.")
     ignore_eos: bool | None = Field(None, description="Extension. Go on where the model would end. Default false.")
     stop_token_ids: list[int] | None = Field(None, description="Extension. End at any of these tokens.")
@@ -62,7 +65,7 @@ class Options(Body):
 #: Options that go to the lease under their own name.
 PASSED_ON = (
     "temperature", "top_p", "seed", "stop", "frequency_penalty", "presence_penalty", "top_k", "min_p", "repeat_penalty",
-    "min_tokens", "ignore_eos", "stop_token_ids",
+    "penalty_window", "min_tokens", "ignore_eos", "stop_token_ids",
 )  # fmt: skip
 
 

@@ -56,9 +56,7 @@ class Lane:
         if self.closed:
             raise ClosedError("the server is shutting down")
         if len(self.turns) + n > self.n_places:
-            raise BusyError(
-                f"{len(self.turns)} requests run or wait here, of at most {self.n_places}: try again in a moment"
-            )
+            raise BusyError(f"{len(self.turns)} requests run or wait here, of at most {self.n_places}: try again in a moment")
         turns = [Turn(self, deadline) for _ in range(n)]
         self.turns.update(turns)
         return turns

@@ -61,8 +61,7 @@ class Metrics:
             (self._proposed, "speculative_proposed_tokens"),
             (self._accepted, "speculative_accepted_tokens"),
         ):
-            if timings[name] > 0:
-                counter.labels(alias).inc(timings[name])
+            counter.labels(alias).inc(max(0, timings[name]))
         self._queue.labels(alias).observe(wait_seconds + max(0, timings["queue_duration"]) / 1e9)
         if timings["first_token_duration"] >= 0:
             self._first.labels(alias).observe(wait_seconds + timings["first_token_duration"] / 1e9)

@@ -46,7 +46,9 @@ class OpenAI:
         asked, param = body.max_tokens, "max_tokens"
         if body.max_completion_tokens is not None:
             if asked is not None and asked != body.max_completion_tokens:
-                raise Refusal(400, "invalid_request", "max_tokens and max_completion_tokens differ: give one", param="max_tokens")
+                raise Refusal(
+                    400, "invalid_request", "max_tokens and max_completion_tokens differ: give one", param="max_tokens"
+                )
             asked, param = body.max_completion_tokens, "max_completion_tokens"
         options = service.options(served, body, asked, param)
         if body.top_logprobs is not None and not body.logprobs:
@@ -70,7 +72,9 @@ class OpenAI:
         for name, neutral in NEUTRAL.items():
             value = getattr(body, name, None)
             if value is not None and not any(type(value) is type(one) and value == one for one in neutral):
-                raise Refusal(400, "unsupported_field", f"{name} is not supported here, and would change the answer", param=name)
+                raise Refusal(
+                    400, "unsupported_field", f"{name} is not supported here, and would change the answer", param=name
+                )
         if body.stream_options is not None and not body.stream:
             raise Refusal(400, "invalid_request", "stream_options goes with stream", param="stream_options")
         if body.n is not None and body.n < 1:

@@ -92,19 +92,29 @@ class _Server(uvicorn.Server):
     def __init__(self, app: App, made: Built) -> None:
         super().__init__(
             uvicorn.Config(
-                made.asgi, loop="asyncio", http=_protocol(app), ws="none", lifespan="on", log_config=None, access_log=False,
-                proxy_headers=False, server_header=False, timeout_keep_alive=_KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=5,
-                h11_max_incomplete_event_size=app.bounds.max_header_bytes, ssl_certfile=app.certificate,
+                made.asgi,
+                loop="asyncio",
+                http=_protocol(app),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=5,
+                h11_max_incomplete_event_size=app.bounds.max_header_bytes,
+                ssl_certfile=app.certificate,
                 ssl_keyfile=app.private_key,
-            )  # fmt: skip
-        )
+            )
+        )  # fmt: skip
         self._service = made.service
         self._drain_seconds = app.bounds.drain_timeout_ms / 1000
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drained: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         """SIGTERM and SIGINT drain; a second one cancels. The process then ends by itself, with 0."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
@@ -170,7 +180,8 @@ def _protocol(app: App) -> type[H11Protocol]:
         def handle_events(self) -> None:
             super().handle_events()
             if self.scope is not None:
-                self.scope.setdefault("extensions", {})["aner.abort"] = self.transport.abort  # type: ignore[typeddict-item]
+                scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+                scope.setdefault("extensions", {})["aner.abort"] = self.transport.abort
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_timer()

@@ -106,7 +106,9 @@ class Service:
 
     def check_rows(self, n_rows: int, what: str, param: str) -> None:
         if n_rows > self.app.bounds.max_rows:
-            raise Refusal(400, "too_many_rows", f"{what} is {n_rows}, at most {self.app.bounds.max_rows} are allowed", param=param)
+            raise Refusal(
+                400, "too_many_rows", f"{what} is {n_rows}, at most {self.app.bounds.max_rows} are allowed", param=param
+            )
 
     def options(self, served: Served, body: Options, max_tokens: int | None, param: str = "max_tokens") -> dict[str, Any]:
         """The options of a generation, as ``Model.start`` takes them."""

@@ -40,7 +40,9 @@ class Conversations:
         self.expire()
         name = secrets.token_urlsafe(18) if name is None else name
         if name in self._kept:
-            raise Refusal(409, "session_exists", f"there is a session {name!r} already: continue it, or delete it first", param="name")
+            raise Refusal(
+                409, "session_exists", f"there is a session {name!r} already: continue it, or delete it first", param="name"
+            )
         if len(self._kept) >= self._limit:
             oldest = min(kept.last_used for kept in self._kept.values())
             wait = max(1, math.ceil(oldest + self._idle_seconds - time.monotonic()))
@@ -97,5 +99,6 @@ class Conversations:
     def _find(self, name: str) -> _Kept:
         kept = self._kept.get(name)
         if kept is None or kept.session is None:
-            raise Refusal(404, "session_not_found", f"there is no session {name[:64]!r}: it was never made, deleted, or idle for too long")
+            message = f"there is no session {name[:64]!r}: it was never made, deleted, or idle for too long"
+            raise Refusal(404, "session_not_found", message)
         return kept

@@ -109,12 +109,17 @@ def served_path(path: Any, model: Any, alias: Any, temperature: Any, workers: An
         raise ConfigurationError(f"model must be an open lease from aner.llm, it is {model!r:.100}")
     facts = model.metadata()
     if alias is None:
-        alias = re.sub(r"[^\w.:/@+-]+", "-", str(facts["name"] or facts["architecture"]).lower(), flags=re.ASCII).strip("-") or "model"
+        alias = (
+            re.sub(r"[^\w.:/@+-]+", "-", str(facts["name"] or facts["architecture"]).lower(), flags=re.ASCII).strip("-")
+            or "model"
+        )
     text("alias", alias, _ALIAS, "1 to 128 letters, digits and . : / @ + - _")
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 <= temperature <= 100:
         raise ConfigurationError(f"temperature must be a number within 0..100, it is {temperature!r:.100}")
     if temperature and model.supports("speculation"):
-        raise ConfigurationError(f"temperature is {temperature}: a model with speculation serves greedy requests only, so it must be 0")
+        raise ConfigurationError(
+            f"temperature is {temperature}: a model with speculation serves greedy requests only, so it must be 0"
+        )
     integer("workers", workers, 1, 64)
     if workers > 1 and model.supports("continuous_batching"):
         raise ConfigurationError(f"workers is {workers}: a batching model has one for each of its slots already, leave it out")

@@ -20,14 +20,6 @@ _bounds = functools.partial(option, panel="Bounds")
 _security = functools.partial(option, panel="Security")
 
 
-#: What TOML must give for an option of each type.
-_KINDS: dict[str, tuple[Any, str]] = {
-    "integer": (int, "an integer"),
-    "float": ((int, float), "a number"),
-    "boolean": (bool, "true or false"),
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class ServingOptions:
     """What is served, and where."""
@@ -38,7 +30,9 @@ class ServingOptions:
     alias: Annotated[str | None, _serve("What OpenAI clients call it; from its name, if not given.", show_default=False)] = None
     name: Annotated[str, _serve("The application's name.")] = "aner"
     max_sequences: Annotated[int, _serve("Requests that run together, in one batch; 0: no batching.")] = 0
-    step_target_ms: Annotated[float, _serve("While answers are written, a step takes prompts for this long; 0: no bound.")] = 250
+    step_target_ms: Annotated[float, _serve("While answers are written, a step takes prompts for this long; 0: no bound.")] = (
+        250.0
+    )
     workers: Annotated[int, _serve("Without batching: requests that take turns at the engine.")] = 1
     temperature: Annotated[float, _serve("Of requests that give none.")] = 0.0
     max_sessions: Annotated[int, _serve("Conversations that are kept; 0: none.")] = 0
@@ -83,6 +77,20 @@ class SecurityOptions:
     ] = None
 
 
+#: What TOML must give for an option whose default is of this type.
+_KINDS: dict[type, tuple[Any, str]] = {
+    int: (int, "an integer"),
+    float: ((int, float), "a number"),
+    bool: (bool, "true or false"),
+    str: (str, "text"),
+}
+
+
+def _default_types() -> dict[str, type]:
+    groups = (LoadOptions, ProfileOptions, ServingOptions, BoundOptions, SecurityOptions)
+    return {field.name: type(field.default) for group in groups for field in dataclasses.fields(group)}
+
+
 def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
     """Make the settings of the file the defaults of the command line."""
     if path is None:
@@ -101,12 +109,10 @@ def _configured(ctx: typer.Context, path: Path | None) -> Path | None:
     unknown = sorted(set(settings) - known)
     if unknown:
         raise typer.BadParameter(f"unknown setting {', '.join(unknown)} in {path}", param_hint="--config")
-    for one in ctx.command.params:
-        kind, wanted = _KINDS.get(str(getattr(one.type, "name", "")), (object, ""))
-        value = settings.get(str(one.name))
-        if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool and kind is not object)):
-            raise typer.BadParameter(f"{one.name} in {path} must be {wanted}, it is {value!r:.100}", param_hint="--config")
     for name, value in settings.items():
+        kind, wanted = _KINDS.get(_default_types().get(name, object), (object, ""))
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind not in (bool, object)):
+            raise typer.BadParameter(f"{name} in {path} must be {wanted}, it is {value!r:.100}", param_hint="--config")
         if isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(one, (Mapping, list)) for one in value)):
             raise typer.BadParameter(f"{name} in {path} must be a single value, or a list of them", param_hint="--config")
     ctx.default_map = {**(ctx.default_map or {}), **settings}
@@ -151,9 +157,7 @@ def serve(
     lease = base
     if serving.max_sequences:
         lease = base.with_batching(serving.max_sequences, step_target_ms=serving.step_target_ms)
-    app = app.llm(
-        serving.path, lease, alias=serving.alias, temperature=serving.temperature, workers=serving.workers
-    )
+    app = app.llm(serving.path, lease, alias=serving.alias, temperature=serving.temperature, workers=serving.workers)
     if serving.max_sessions:
         app = app.sessions(serving.path, base, max_sessions=serving.max_sessions, idle_ms=serving.session_idle_ms)
     app.serve(ready=lambda url: note(f"{app.name}: {app.paths[0].description}, at {url}"))
