@@ -207,7 +207,7 @@ def served(running: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_unready_at_once_accepted_work_finishes_exit_0(synthetic: Callable[[str], Path], number: int) -> None:
-    with process(sys.executable, "-c", PROGRAM, str(synthetic("llama")), "20000") as running:
+    with process(sys.executable, "-c", PROGRAM, str(synthetic("llama")), "120000") as running:
         url = served(running)
         answers: list[httpx.Response] = []
         body = {"prompt": "a", "max_tokens": 3800, "ignore_eos": True}
