@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
+import random
 import socket
+import statistics
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import psutil
 import pytest
 
 from aner import api, llm
@@ -307,3 +311,45 @@ def test_answers_are_those_of_each_client_alone_while_others_come_and_go(exact: 
             found = {n: output_hash for n, output_hash in pool.map(one, range(48)) if output_hash}
             becomes(running, seconds=5, running=0, waiting=0)
     assert found == expected
+
+
+@pytest.mark.contract("H5", "Z2")
+def test_after_clients_that_were_killed_at_random_every_slot_is_free_and_memory_is_flat(exact: llm.Model) -> None:
+    expected = exact.generate("Hello", max_tokens=20).output_hash()
+    with exact.with_batching(4) as model:
+        app = api.app("Test").llm(path="/chat", model=model, alias="m").llm(path="/plain", model=exact, alias="p").bind(port=0)
+        with app.running() as running, ThreadPoolExecutor(6) as pool:
+
+            def killed(seed: int) -> None:
+                chance = random.Random(seed)
+                body = {"prompt": "word " * chance.randrange(1, 80), "stream": chance.random() < 0.5, "max_tokens": 200}
+                with sent(running, body) as connection:
+                    connection.settimeout(chance.random() * 0.06)
+                    with contextlib.suppress(TimeoutError, ConnectionError):
+                        while connection.recv(4096):
+                            pass
+
+            sizes = []
+            for part in range(4):
+                for _ in pool.map(killed, range(part * 60, part * 60 + 60)):
+                    pass
+                becomes(running, running=0, waiting=0)
+                sizes.append(psutil.Process().memory_info().rss)
+            assert max(sizes[2:]) - sizes[1] < 8 * 2**20, sizes
+            for path in ("/chat", "/plain"):
+                answer = httpx.post(f"{running}{path}", json={"prompt": "Hello", "max_tokens": 20}).json()
+                assert answer["output_hash"] == expected
+
+
+@pytest.mark.contract("H4")
+def test_a_small_answer_is_not_held_back_by_the_connection(url: str) -> None:
+    """Small packets leave at once: an answer does not wait for the acknowledgement of the one before."""
+    connection = http.client.HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]))
+    durations = []
+    for _ in range(30):
+        before = time.monotonic()
+        connection.request("POST", "/chat", json.dumps({"prompt": "a", "max_tokens": 1}), JSON)
+        connection.getresponse().read()
+        durations.append(time.monotonic() - before)
+    connection.close()
+    assert statistics.median(durations) < 0.03

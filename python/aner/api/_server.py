@@ -70,7 +70,8 @@ def running(app: App) -> Iterator[str]:
 def _listening(app: App) -> Iterator[tuple[socket.socket, str]]:
     try:
         family, _, _, _, address = socket.getaddrinfo(app.host, app.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio turns off the delay of small packets only where it sees that this is TCP.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
