@@ -234,7 +234,8 @@ cdef class NativePlan:
         with nogil:
             error = core.plan_context(dereference(self.model), load, s, max_sequences).into(planned)
         check(error)
-        return {**planned.resolved, **planned.memory, "max_idle_contexts": planned.retained, "tables_bytes": planned.tables}
+        return {**planned.resolved, **planned.memory, "compute_written_bytes": planned.written,
+                "max_idle_contexts": planned.retained, "tables_bytes": planned.tables}
 
     def __dealloc__(self):
         with nogil:

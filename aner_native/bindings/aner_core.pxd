@@ -175,6 +175,7 @@ cdef extern from "memory_plan.hpp" namespace "aner" nogil:
     cdef cppclass PlannedContext:
         ResolvedContext resolved
         MemoryUse memory
+        int64_t written
         int32_t retained
         int64_t tables
     Result[PlannedContext] plan_context(const Model & model, const LoadSettings & load, const OptimizerSettings & optimizer,

@@ -9,8 +9,9 @@ namespace aner {
 struct PlannedContext {
     ResolvedContext resolved;
     MemoryUse memory;
+    std::int64_t written = k_unmeasured;  // of `memory.compute`, what calls ever write to; the rest stays without memory
     std::int32_t retained = 0;  // idle contexts that the lease may come to hold; a request runs in one of them
-    std::int64_t tables = 0;    // host memory beside the engine's buffers: vocabulary, KV cells, what the process takes once
+    std::int64_t tables = 0;  // host memory beside the engine's buffers: vocabulary, KV cells, what the process takes once
 };
 
 // Makes the context that a lease with these settings would make, of a model that was opened for planning, and asks it. More than

@@ -14,8 +14,7 @@ namespace aner {
 
 namespace {
 
-constexpr std::int64_t k_cell_metadata_bytes = 52;  // host memory of one KV cell beside its payload
-constexpr std::int64_t k_cell_group = 256;          // the engine makes so many at a time
+constexpr std::int64_t k_cell_group = 256;  // the engine makes KV cells in groups of so many
 
 std::string positions_of(const ContextSettings & s) {
     return "a context of " + std::to_string(static_cast<std::int64_t>(s.context) * s.n_sequences) + " positions";
@@ -68,9 +67,6 @@ Error LlamaDecoder::open() noexcept {
         if (llama_get_memory(context_.get()) == nullptr) {
             return Error{ErrorCode::model_load, "this model keeps no memory of past tokens: it cannot generate"};
         }
-        if (Error error = check_room_for_workspace(); error.failed()) {
-            return error;
-        }
         if (!is_plan()) {
             llama_attach_threadpool(context_.get(), pool_->threads(), pool_->threads());
         }
@@ -80,6 +76,9 @@ Error LlamaDecoder::open() noexcept {
                    !engine_private::flash_attention_in_effect(*context_)) {
             resolved_.flash_attention_rows =
                 engine_private::use_flash_attention_in_prefill(*context_, engine_type(settings_.kv_type));
+        }
+        if (Error error = check_room_for_workspace(); error.failed()) {
+            return error;
         }
         if (Error error = apply_adapters(); error.failed()) {
             return error;
@@ -108,7 +107,7 @@ engine_private::KvBytes LlamaDecoder::kv_of_sequence(std::int64_t unit) const {
 // The engine writes the whole KV at once, and what is not there then ends the process. Of a plan it takes the recurrent states.
 Error LlamaDecoder::check_room_for_kv() const {
     const engine_private::KvBytes kv = kv_of_sequence(k_cell_group);
-    const std::int64_t each = is_plan() ? kv.recurrent : kv.sum() + settings_.context * k_cell_metadata_bytes;
+    const std::int64_t each = is_plan() ? kv.recurrent : kv.sum() + settings_.context * k_kv_cell_bytes;
     const std::int64_t needed = each * settings_.n_sequences;
     const std::int64_t available = available_memory();
     if (!target_.on_cpu || available < 0 || needed <= available) {
@@ -123,11 +122,17 @@ Error LlamaDecoder::check_room_for_kv() const {
 Error LlamaDecoder::check_room_for_workspace() const {
     const MemoryUse use = memory();
     const std::int64_t available = available_memory();
-    if (is_plan() || !target_.on_cpu || available < 0 || use.compute < 0 || use.compute + use.output <= available) {
+    if (is_plan() || !target_.on_cpu || available < 0 || use.compute < 0) {
+        return {};
+    }
+    // With flash attention in prefill alone only the calls below so many rows write what grows with rows and context.
+    const std::int64_t rows = std::min(resolved_.flash_attention_rows, settings_.micro_batch_tokens);
+    const std::int64_t written = rows > 0 ? use.compute / settings_.micro_batch_tokens * rows : use.compute;
+    if (written + use.output <= available) {
         return {};
     }
     return Error{ErrorCode::out_of_memory,
-                 positions_of(settings_) + " needs " + std::to_string((use.compute + use.output) >> 20) + " MiB to compute in beside " +
+                 positions_of(settings_) + " needs " + std::to_string((written + use.output) >> 20) + " MiB to compute in beside " +
                      std::to_string(use.kv >> 20) + " MiB of KV, and " + std::to_string(available >> 20) +
                      " MiB are left: use a smaller context, fewer micro_batch_tokens, or flash_attention 'on'"};
 }

@@ -22,7 +22,7 @@ __all__ = ["plan"]
 KV_CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 _GROUP = 256  # the engine makes KV cells in groups of so many
 _MOST_SEQUENCES = 256
-_UNITS = {"": 1, **{f"{p}{b}": base**n for n, p in enumerate("KMGT", 1) for b, base in (("IB", 1024), ("B", 1000))}}
+_UNITS = {"": 1, "B": 1, **{f"{p}{b}": base**n for n, p in enumerate("KMGT", 1) for b, base in (("IB", 1024), ("B", 1000))}}
 
 
 def plan(
@@ -44,8 +44,9 @@ def plan(
 
     The engine opens the model and makes the contexts without allocating them, so the figures are those of
     ``Model.memory_summary()``, byte by byte, with ``retained_contexts`` as many as the lease may come to hold. Besides: KV by
-    kind of layer; ``tables_bytes``, an estimate of what the process takes beside the engine's buffers; ``total_bytes``, of one
-    lease that serves one request, or ``max_sequences`` together; ``budget_bytes``; ``fits``; and, everything else as asked,
+    kind of layer; ``compute_written_bytes_per_context``, the part of the workspace that calls ever write to; ``tables_bytes``, an
+    estimate of what the process takes beside the engine's buffers; ``total_bytes``, which the process grows by, with one lease
+    that serves one request at a time, or ``max_sequences`` together; ``budget_bytes``; ``fits``; and, everything else as asked,
     ``largest_context`` (up to the trained one), ``largest_max_sequences`` (0: not even one) and ``kv_cache_types_that_fit``.
 
     context, kv_cache_type, flash_attention, reproducible, mapped: as in ``load``.
@@ -109,10 +110,11 @@ def bytes_of(budget: object) -> int:
 def _figures(policies: dict[str, Any], found: dict[str, Any], max_sequences: int) -> Figures:
     found["idle_contexts"] = found["max_idle_contexts"]
     same = memory_figures(policies, found, max_sequences)
-    each = sum(same[f"{part}_bytes_per_context"] for part in ("kv", "compute", "output_rows"))
+    each = found["kv_bytes"] + found["compute_written_bytes"] + found["output_bytes"]
     total = same["weights_bytes_shared"] + each * max(1, found["max_idle_contexts"]) + found["tables_bytes"]
     kinds = {f"kv_{kind}_bytes_per_context": found[f"kv_{kind}_bytes"] for kind in ("attention", "sliding_window", "recurrent")}
-    return Figures({**same, **kinds, "tables_bytes": found["tables_bytes"], "total_bytes": total})
+    written = {"compute_written_bytes_per_context": found["compute_written_bytes"]}
+    return Figures({**same, **kinds, **written, "tables_bytes": found["tables_bytes"], "total_bytes": total})
 
 
 def _what_fits(
