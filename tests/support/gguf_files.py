@@ -202,9 +202,7 @@ def transformer(
     ``hollow``: the tensors are a hole in the file, so that it may be larger than any disk; it loads, as zeros.
     """
     s = size or Size()
-    file = _File(
-        path, architecture, quantization=quantization, seed=seed, tensors_per_split=tensors_per_split, hollow=hollow
-    )
+    file = _File(path, architecture, quantization=quantization, seed=seed, tensors_per_split=tensors_per_split, hollow=hollow)
     _base(file, s)
     if window:
         file.settings(attention__sliding_window=window, attention__sliding_window_pattern=window_pattern)

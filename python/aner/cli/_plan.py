@@ -52,14 +52,15 @@ def _for_people(figures: Mapping[str, Any], source: str) -> dict[str, object]:
     kinds = {
         kind.replace("_", " "): figures[f"kv_{kind}_bytes_per_context"] for kind in ("attention", "sliding_window", "recurrent")
     }
-    layers = ", ".join(f"{kind} {size(n)}" for kind, n in kinds.items() if n > 0)
+    layers = [f"{kind} {size(n)}" for kind, n in kinds.items() if n > 0]
+    reserved, written = figures["compute_bytes_per_context"], figures["compute_written_bytes_per_context"]
     contexts = max(1, figures["retained_contexts_limit"])
     shown: dict[str, object] = {
         "settings": f"context {figures['context']:,}, {sequences} at a time, KV {figures['kv_cache_type']}, "
         f"flash attention {figures['flash_attention_resolved']}",
         "weights": f"{size(figures['weights_bytes_shared'])}, {'mapped' if figures['weights_mapped'] else 'read'}",
-        "KV": size(figures["kv_bytes_per_context"]) + (f": {layers}" if layers else ""),
-        "workspace": size(figures["compute_bytes_per_context"]),
+        "KV": size(figures["kv_bytes_per_context"]) + (f": {', '.join(layers)}" if len(layers) > 1 else ""),
+        "workspace": size(written) + (f", of {size(reserved)} reserved" if written < reserved else ""),
         "output rows": size(figures["output_rows_bytes_per_context"]),
         "contexts": f"{contexts} of these three",
         "tables": f"about {size(figures['tables_bytes'])}",

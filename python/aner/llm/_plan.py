@@ -93,7 +93,7 @@ def plan(
         asked = planned()
         return Figures({**asked, **_what_fits(asked, limit, fits, facts["context_train"], batch_tokens)})
     finally:
-        flush_engine_log()
+        flush_engine_log(repeated=False)
 
 
 def bytes_of(budget: object) -> int:
@@ -117,9 +117,7 @@ def _figures(policies: dict[str, Any], found: dict[str, Any], max_sequences: int
     return Figures({**same, **kinds, **written, "tables_bytes": found["tables_bytes"], "total_bytes": total})
 
 
-def _what_fits(
-    asked: Figures, limit: int, fits: Callable[..., bool], context_train: int, batch_tokens: int
-) -> dict[str, Any]:
+def _what_fits(asked: Figures, limit: int, fits: Callable[..., bool], context_train: int, batch_tokens: int) -> dict[str, Any]:
     if limit < 0:
         unknown = {"largest_context": -1, "largest_max_sequences": -1, "kv_cache_types_that_fit": None}
         return {"budget_bytes": -1, "fits": None, **unknown}
