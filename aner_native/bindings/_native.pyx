@@ -90,6 +90,11 @@ def usable_cpus():
     return core.usable_cpus()
 
 
+def available_memory():
+    """Bytes that this process could still take: the host's, or what the control group leaves if less; -1: not known."""
+    return core.available_memory()
+
+
 def drain_log():
     """Take the engine's log lines since the last call: ``(level, text)``, level 0 debug .. 3 error."""
     cdef vector[core.LogLine] lines
@@ -115,6 +120,7 @@ cdef class LoadTask:
     """One load: ``admit()``, then ``load()``. Signals are looked at and ``progress(phase, fraction)`` is called meanwhile."""
 
     cdef unique_ptr[core.LoadTask] task
+    cdef core.LoadSettings settings
     cdef int32_t phase  # the last one that was reported, and how much of it
     cdef float fraction
 
@@ -128,12 +134,13 @@ cdef class LoadTask:
         settings.reproducible = reproducible
         settings.mapped = mapped
         settings.expected_sha256 = expected_sha256
+        self.settings = settings
         self.task = make_unique[core.LoadTask](<string> path, settings)
 
-    def admit(self, progress):
+    def admit(self, progress, bool digests=True):
         """Check the headers and digest the content. Returns the facts of the model; ``covered`` says if it may load directly."""
         with nogil:
-            dereference(self.task).start_admission()
+            dereference(self.task).start_admission(digests)
         self._wait(progress)
         facts = facts_of(dereference(self.task).admitted().facts)
         facts["covered"] = dereference(self.task).admitted().covered
@@ -147,6 +154,15 @@ cdef class LoadTask:
             dereference(self.task).start_load(probe_ns)
         self._wait(progress)
         return wrap_lease(core.Error(), dereference(self.task).lease())
+
+    def plan(self):
+        """The admitted model without its weights, to be asked what contexts of it would occupy. Returns a NativePlan."""
+        cdef NativePlan wrapped = NativePlan.__new__(NativePlan)
+        cdef core.Error error
+        with nogil:
+            error = core.open_for_planning(dereference(self.task).admitted(), self.settings).into(wrapped.model)
+        check(error)
+        return wrapped
 
     def probe(self):
         """Try the admitted model in this process, which may die of it: only ever called in a child process."""
@@ -193,6 +209,37 @@ cdef class LoadTask:
             return
         with nogil:
             self.task.reset()
+
+
+cdef class NativePlan:
+    """A model without its weights."""
+
+    cdef core.ModelHandle model  # never empty once wrapped
+
+    def __init__(self):
+        raise TypeError("a NativePlan comes from a LoadTask")
+
+    def context(self, int32_t context, bytes kv_cache_type not None, bytes flash_attention not None, tuple settings not None,
+                int32_t max_sequences):
+        """What ``NativeLease.context`` would say of a lease with these settings; ``settings`` as in ``with_optimizer``."""
+        cdef core.LoadSettings load = self.model.get().info().settings
+        cdef core.OptimizerSettings s
+        cdef core.PlannedContext planned
+        cdef core.Error error
+        load.context = context
+        check(core.kv_type_named(kv_cache_type).into(load.kv_type))
+        check(core.flash_attention_named(flash_attention).into(load.flash_attention))
+        (s.threads, s.prefill_threads, s.batch_tokens, s.micro_batch_tokens, s.prefix_cache_entries, s.prefix_cache_tokens,
+         s.speculative_tokens) = settings
+        with nogil:
+            error = core.plan_context(dereference(self.model), load, s, max_sequences).into(planned)
+        check(error)
+        return {**planned.resolved, **planned.memory, "compute_written_bytes": planned.written,
+                "max_idle_contexts": planned.retained, "tables_bytes": planned.tables}
+
+    def __dealloc__(self):
+        with nogil:
+            self.model.reset()
 
 
 cdef dict facts_of(const core.ModelFacts & facts):

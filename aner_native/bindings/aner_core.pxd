@@ -72,11 +72,18 @@ cdef extern from "profile.hpp" namespace "aner" nogil:
     int32_t usable_cpus() noexcept
 
 
+cdef extern from "host_memory.hpp" namespace "aner" nogil:
+    int64_t available_memory() noexcept
+
+
 cdef extern from "decoder.hpp" namespace "aner" nogil:
     ctypedef struct MemoryUse:
         int64_t weights_bytes "weights"
         int64_t kv_bytes "kv"
         int64_t kv_payload_bytes "kv_payload"
+        int64_t kv_attention_bytes "kv_attention"
+        int64_t kv_sliding_window_bytes "kv_windowed"
+        int64_t kv_recurrent_bytes "kv_recurrent"
         int64_t compute_bytes "compute"
         int64_t output_bytes "output"
     ctypedef struct ResolvedContext:
@@ -161,6 +168,18 @@ cdef extern from "model.hpp" namespace "aner" nogil:
     cdef cppclass Model:
         const ModelInfo & info() noexcept
         const Vocabulary & vocabulary() noexcept
+    ctypedef shared_ptr[const Model] ModelHandle
+
+
+cdef extern from "memory_plan.hpp" namespace "aner" nogil:
+    cdef cppclass PlannedContext:
+        ResolvedContext resolved
+        MemoryUse memory
+        int64_t written
+        int32_t retained
+        int64_t tables
+    Result[PlannedContext] plan_context(const Model & model, const LoadSettings & load, const OptimizerSettings & optimizer,
+                                        int32_t max_sequences) noexcept
 
 
 cdef extern from "sampler.hpp" namespace "aner" nogil:
@@ -384,7 +403,7 @@ cdef extern from "llama/load_task.hpp" namespace "aner" nogil:
         bool covered
     cdef cppclass LoadTask:
         LoadTask(string path, LoadSettings settings) noexcept
-        void start_admission() noexcept
+        void start_admission(bool digests) noexcept
         void start_load(int64_t probe_duration) noexcept
         bool wait(int64_t milliseconds) noexcept
         void cancel() noexcept
@@ -395,6 +414,7 @@ cdef extern from "llama/load_task.hpp" namespace "aner" nogil:
         const AdmittedModel & admitted() noexcept
         LeaseHandle lease() noexcept
     Error probe_model(const AdmittedModel & admitted) noexcept
+    Result[ModelHandle] open_for_planning(const AdmittedModel & admitted, const LoadSettings & settings) noexcept
 
 
 cdef extern from "llama/backend.hpp" namespace "aner" nogil:

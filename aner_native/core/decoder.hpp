@@ -25,6 +25,9 @@ struct MemoryUse {
     std::int64_t weights = k_unmeasured;  // resident, shared by all contexts of the model
     std::int64_t kv = k_unmeasured;       // KV cells or recurrent state of this context
     std::int64_t kv_payload = k_unmeasured;  // of it, keys and values of the positions that can be asked for: no padding, no state
+    std::int64_t kv_attention = k_unmeasured;  // of `kv`, in layers that attend to everything
+    std::int64_t kv_windowed = k_unmeasured;   // in layers with a sliding window
+    std::int64_t kv_recurrent = k_unmeasured;  // in layers that keep a state
     std::int64_t compute = k_unmeasured;  // graph workspace of this context
     std::int64_t output = k_unmeasured;   // logits rows of this context
 };

@@ -8,6 +8,8 @@
 
 namespace aner {
 
+constexpr std::int64_t k_kv_cell_bytes = 52;  // host memory of one KV cell beside its keys and values
+
 struct KvBlock {
     std::int32_t elements;
     std::int32_t bytes;

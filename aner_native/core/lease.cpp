@@ -16,8 +16,10 @@ Error forked() noexcept {
                                     "'spawn' start method"};
 }
 
-// Prefix reuse and speculation take positions back; a state that was folded into one cannot be taken apart again (O6).
-Error check_memory_kind(const Model & model, const OptimizerSettings & settings) {
+}  // namespace
+
+// A state that was folded into one cannot be taken apart again.
+Error check_memory_kind(const Model & model, const OptimizerSettings & settings) noexcept try {
     const MemoryKind kind = model.info().memory_kind;
     const bool trims = settings.prefix_cache_entries > 0 || settings.speculative_tokens > 0;
     if (!trims || kind == MemoryKind::attention || kind == MemoryKind::sliding_window) {
@@ -26,9 +28,24 @@ Error check_memory_kind(const Model & model, const OptimizerSettings & settings)
     return Error{ErrorCode::unsupported_combination,
                  std::string("this model is ") + (kind == MemoryKind::recurrent ? "recurrent" : "a hybrid with recurrent layers") +
                      ", so positions cannot be taken back: prefix_cache_entries and speculative_tokens must be 0"};
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
-}  // namespace
+Result<ContextSettings> batching_context(const ContextSettings & single, const OptimizerSettings & optimizer,
+                                         const BatchingSettings & batching) noexcept try {
+    if (Error error = validate(batching, optimizer); error.failed()) {
+        return error;
+    }
+    const std::int64_t positions = static_cast<std::int64_t>(single.context) * batching.max_sequences;
+    if (positions > std::numeric_limits<std::int32_t>::max()) {
+        return Error{ErrorCode::configuration, "max_sequences times context is " + std::to_string(positions) +
+                                                   " positions, which no context can hold"};
+    }
+    return shared_context(single, optimizer.batch_tokens, batching.max_sequences);
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
 
 Lease::Lease(ModelHandle model, Profile profile, std::shared_ptr<ContextPool> pool, std::shared_ptr<Scheduler> scheduler,
              ProcessGuard guard)
@@ -130,15 +147,10 @@ Result<LeaseHandle> Lease::with_batching(const BatchingSettings & batching) cons
     if (Error error = check_builder("with_batching"); error.failed()) {
         return error;
     }
-    if (Error error = validate(batching, profile_.optimizer); error.failed()) {
+    ContextSettings settings;
+    if (Error error = batching_context(pool_->settings(), profile_.optimizer, batching).into(settings); error.failed()) {
         return error;
     }
-    const std::int64_t positions = static_cast<std::int64_t>(pool_->settings().context) * batching.max_sequences;
-    if (positions > std::numeric_limits<std::int32_t>::max()) {
-        return Error{ErrorCode::configuration, "max_sequences times context is " + std::to_string(positions) +
-                                                   " positions, which no context can hold"};
-    }
-    const ContextSettings settings = shared_context(pool_->settings(), profile_.optimizer.batch_tokens, batching.max_sequences);
     std::shared_ptr<Scheduler> scheduler;
     if (Error error = Scheduler::make(model_, settings, batching).into(scheduler); error.failed()) {
         return error;

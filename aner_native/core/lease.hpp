@@ -12,6 +12,13 @@
 
 namespace aner {
 
+// Errors: unsupported_combination, for settings that take positions back on a model that cannot (O6).
+Error check_memory_kind(const Model & model, const OptimizerSettings & settings) noexcept;
+
+// The context that a batching lease shares between its slots. Errors: configuration, unsupported_combination.
+Result<ContextSettings> batching_context(const ContextSettings & single, const OptimizerSettings & optimizer,
+                                         const BatchingSettings & batching) noexcept;
+
 class Lease;
 using LeaseHandle = std::shared_ptr<const Lease>;
 

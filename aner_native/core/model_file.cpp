@@ -27,11 +27,7 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-Result<AdmittedModel> admit_model_file(const std::string & path, const std::string & expected_sha256,
-                                       LoadProgress & progress) noexcept try {
-    if (Error error = check_expected(expected_sha256); error.failed()) {
-        return error;
-    }
+Result<AdmittedModel> admit_model_headers(const std::string & path, LoadProgress & progress) noexcept try {
     progress.enter(LoadPhase::header);
     Result<std::vector<GgufHeader>> headers = read_model_headers(path);
     if (headers.failed()) {
@@ -51,7 +47,20 @@ Result<AdmittedModel> admit_model_file(const std::string & path, const std::stri
     for (const GgufHeader & header : headers.value()) {
         admitted.paths.push_back(header.path);
     }
-    headers.value().clear();
+    return admitted;
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
+}
+
+Result<AdmittedModel> admit_model_file(const std::string & path, const std::string & expected_sha256,
+                                       LoadProgress & progress) noexcept try {
+    if (Error error = check_expected(expected_sha256); error.failed()) {
+        return error;
+    }
+    AdmittedModel admitted;
+    if (Error error = admit_model_headers(path, progress).into(admitted); error.failed()) {
+        return error;
+    }
     progress.enter(LoadPhase::digest);
     Result<Digest> digest = digest_files(admitted.paths, &progress.fraction, &progress.cancelled);
     if (digest.failed()) {

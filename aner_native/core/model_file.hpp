@@ -35,6 +35,9 @@ struct AdmittedModel {
     bool covered = false;            // false: to be tried in a child process before the engine gets it here
 };
 
+// Reads and checks the headers; what was admitted has no digest. Errors: model_not_found, model_load, out_of_memory.
+Result<AdmittedModel> admit_model_headers(const std::string & path, LoadProgress & progress) noexcept;
+
 // Reads and checks the headers, then digests the content. `expected_sha256`: 64 hex digits, or empty for any content.
 // Errors: model_not_found, model_load, fingerprint_mismatch, cancelled, out_of_memory.
 Result<AdmittedModel> admit_model_file(const std::string & path, const std::string & expected_sha256,

@@ -10,7 +10,11 @@ _logger = logging.getLogger("aner.engine")
 _LEVELS = (logging.DEBUG, logging.DEBUG, logging.WARNING, logging.ERROR)
 
 
-def flush_engine_log() -> None:
-    """Log what the engine wrote since the last call; its INFO is our DEBUG, it is very talkative."""
-    for level, text in aner_native.drain_log():
+def flush_engine_log(*, repeated: bool = True) -> None:
+    """Log what the engine wrote since the last call; its INFO is our DEBUG, it is very talkative.
+
+    repeated: False logs each line once, after work that was the same many times.
+    """
+    lines = aner_native.drain_log()
+    for level, text in lines if repeated else dict.fromkeys(lines):
         _logger.log(_LEVELS[level], "%s", text)

@@ -313,6 +313,45 @@ def test_the_library_prints_nothing_even_when_it_fails(synthetic: Synthetic, tmp
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
+# -- plan --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.contract("M3")
+def test_plan_prints_what_llm_plan_gives_and_takes_each_of_its_settings(synthetic: Synthetic) -> None:
+    options: dict[str, Any] = {
+        "budget": "1GiB", "context": 300, "kv_cache_type": "q8_0", "flash_attention": "on", "max_sequences": 3,
+        "batch_tokens": 64, "micro_batch_tokens": 32, "reproducible": True, "mapped": False,
+    }  # fmt: skip
+    arguments: list[object] = ["--reproducible", "--no-mapped"]
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            arguments += ["--" + name.replace("_", "-"), value]
+    record = json.loads(output("plan", synthetic("llama"), "--json", *arguments))
+    assert record == dict(llm.plan(synthetic("llama"), **options))
+    for name in ("prefix_cache_entries", "speculative_tokens"):
+        flag = "--" + name.replace("_", "-")
+        record = json.loads(output("plan", synthetic("llama"), "--json", "--budget", "1GiB", flag, 2))
+        assert record == dict(llm.plan(synthetic("llama"), budget="1GiB", **{name: 2})), name
+
+
+@pytest.mark.contract("M3", "Z4")
+def test_plan_tells_people_whether_it_fits_and_what_would(synthetic: Synthetic) -> None:
+    path = synthetic("gemma3")
+    text = output("plan", path, "--budget", "64GiB")
+    plan = llm.plan(path, budget="64GiB")
+    assert f"total        {plan['total_bytes'] / 2**20:,.1f} MiB\n" in text
+    assert "attention 2.0 MiB, sliding window" in text
+    assert "memory       64.0 GiB asked for: it fits\n" in text
+    assert "would fit    context up to 4,096\n" in text
+    small = output("plan", path, "--budget", "1MiB")
+    assert "1.0 MiB asked for: it does not fit\n" in small
+    assert "context up to 0\n" in small
+    assert "KV types: none\n" in small
+    assert "available now" in output("plan", path)
+    assert "budget" in refusal(1, "plan", path, "--budget", "8 apples")
+    assert "context is 5" in refusal(1, "plan", path, "--context", "5")
+
+
 # -- pipes and signals -------------------------------------------------------------------------------------------------------
 
 

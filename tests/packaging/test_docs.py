@@ -129,6 +129,12 @@ def test_every_figure_of_the_memory_and_load_summaries_is_described(demo_model: 
     assert list(rows_of("docs/loading.md", "What the load cost")) == list(demo_model.load_summary())
 
 
+@pytest.mark.contract("M3")
+def test_every_figure_that_a_plan_adds_is_described(demo_model: llm.Model, demo_model_path: Path) -> None:
+    added = [name for name in llm.plan(demo_model_path, budget=0) if name not in demo_model.memory_summary()]
+    assert list(rows_of("docs/memory.md", "Before a load")) == added
+
+
 @pytest.mark.contract("E1")
 def test_every_exception_is_described_with_its_status() -> None:
     rows = rows_of("docs/errors.md", "What to do")

@@ -7,6 +7,8 @@ hashes chunks of five bytes to tokens, for tests that need no text; ``none`` is 
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +71,11 @@ class _File:
     """One GGUF file in the making."""
 
     def __init__(
-        self, path: Path, architecture: str, *, quantization: Quantization, seed: int, tensors_per_split: int = 0
-    ) -> None:
+        self, path: Path, architecture: str, *, quantization: Quantization, seed: int, tensors_per_split: int = 0,
+        hollow: bool = False,
+    ) -> None:  # fmt: skip
         self.path = path
+        self.hollow = hollow
         self.architecture = architecture
         self.writer = GGUFWriter(path, architecture, split_max_tensors=tensors_per_split)
         self.random = np.random.default_rng(seed)
@@ -83,15 +87,25 @@ class _File:
             set_value(self.writer, f"{self.architecture}.{key.replace('__', '.')}", value)
 
     def matrix(self, name: str, n_in: int, n_out: int, *, quantized: bool = True) -> None:
-        values = (self.random.standard_normal((n_out, n_in)) * 0.25).astype(np.float32)
         kind = self.quantization if quantized else GGMLQuantizationType.F32
+        if self.hollow:
+            self._hollow(name, (n_out, n_in), kind)
+            return
+        values = (self.random.standard_normal((n_out, n_in)) * 0.25).astype(np.float32)
         if kind == GGMLQuantizationType.F32:
             self.writer.add_tensor(name, values)
         else:
             self.writer.add_tensor(name, quants.quantize(values, kind), raw_dtype=kind)
 
     def vector(self, name: str, n: int, value: float = 1.0) -> None:
-        self.writer.add_tensor(name, np.full(n, value, np.float32))
+        if self.hollow:
+            self._hollow(name, (n,), GGMLQuantizationType.F32)
+        else:
+            self.writer.add_tensor(name, np.full(n, value, np.float32))
+
+    def _hollow(self, name: str, shape: tuple[int, ...], kind: GGMLQuantizationType) -> None:
+        stored = quants.quant_shape_to_byte_shape(shape, kind)
+        self.writer.add_tensor_info(name, stored, np.dtype(np.uint8), math.prod(stored), raw_dtype=kind)
 
     def vocabulary(self, kind: Vocabulary, chat_template: str | None) -> int:
         n_tokens = {"spm": self._spm, "bpe": self._bpe, "test": self._test, "none": self._none}[kind]()
@@ -141,6 +155,12 @@ class _File:
             edit(self.writer)
         self.writer.write_header_to_file()
         self.writer.write_kv_data_to_file()
+        if self.hollow:
+            self.writer.write_ti_data_to_file()
+            self.writer.close()
+            padded = [self.writer.ggml_pad(info.nbytes, 32) for info in self.writer.tensors[0].values()]
+            os.truncate(self.path, self.writer.ggml_pad(self.path.stat().st_size, 32) + sum(padded))
+            return self.path
         self.writer.write_tensors_to_file()
         self.writer.close()
         return self.path
@@ -174,11 +194,15 @@ def transformer(
     window_pattern: int = 2,
     tensors_per_split: int = 0,
     seed: int = 1,
+    hollow: bool = False,
     edit: Edit | None = None,
 ) -> Path:
-    """Write a model with attention in every layer. ``window``: positions of sliding-window layers (gemma2, gemma3)."""
+    """Write a model with attention in every layer. ``window``: positions of sliding-window layers (gemma2, gemma3).
+
+    ``hollow``: the tensors are a hole in the file, so that it may be larger than any disk; it loads, as zeros.
+    """
     s = size or Size()
-    file = _File(path, architecture, quantization=quantization, seed=seed, tensors_per_split=tensors_per_split)
+    file = _File(path, architecture, quantization=quantization, seed=seed, tensors_per_split=tensors_per_split, hollow=hollow)
     _base(file, s)
     if window:
         file.settings(attention__sliding_window=window, attention__sliding_window_pattern=window_pattern)

@@ -4,7 +4,7 @@
 #include "../host_memory.hpp"
 #include "../kv_layout.hpp"
 #include "../log_ring.hpp"
-#include "llama_private.hpp"
+#include "context_params.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -14,56 +14,10 @@ namespace aner {
 
 namespace {
 
-constexpr std::int64_t k_cell_metadata_bytes = 52;      // host memory of one KV cell beside its payload
-constexpr std::int64_t k_context_overhead = 64LL << 20;  // graph workspace, logits rows, allocator
+constexpr std::int64_t k_cell_group = 256;  // the engine makes KV cells in groups of so many
 
-ggml_type engine_type(KvType type) noexcept {
-    switch (type) {
-        case KvType::f16: return GGML_TYPE_F16;
-        case KvType::f32: return GGML_TYPE_F32;
-        case KvType::bf16: return GGML_TYPE_BF16;
-        case KvType::q8_0: return GGML_TYPE_Q8_0;
-        case KvType::q5_1: return GGML_TYPE_Q5_1;
-        case KvType::q5_0: return GGML_TYPE_Q5_0;
-        case KvType::q4_1: return GGML_TYPE_Q4_1;
-        case KvType::q4_0: return GGML_TYPE_Q4_0;
-        case KvType::iq4_nl: return GGML_TYPE_IQ4_NL;
-    }
-    return GGML_TYPE_F16;
-}
-
-// On a CPU the engine's own choice is "on", which below 64 rows works row by row: docs/flash_attention.md has the table.
-llama_flash_attn_type engine_policy(const ContextSettings & s, bool on_cpu) noexcept {
-    const bool quantized = block_of(s.kv_type).elements > 1;
-    switch (s.flash_attention) {
-        case FlashAttention::on: return LLAMA_FLASH_ATTN_TYPE_ENABLED;
-        case FlashAttention::off: return LLAMA_FLASH_ATTN_TYPE_DISABLED;
-        case FlashAttention::automatic: break;
-    }
-    if (quantized) {
-        return LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    }
-    return on_cpu ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_AUTO;
-}
-
-llama_context_params context_params(const ContextSettings & s, bool on_cpu) noexcept {
-    llama_context_params p = llama_context_default_params();
-    p.n_ctx = static_cast<std::uint32_t>(s.context) * static_cast<std::uint32_t>(s.n_sequences);
-    p.n_batch = static_cast<std::uint32_t>(s.batch_tokens);
-    p.n_ubatch = static_cast<std::uint32_t>(s.micro_batch_tokens);
-    p.n_seq_max = static_cast<std::uint32_t>(s.n_sequences);
-    p.n_outputs_max = static_cast<std::uint32_t>(s.n_outputs);
-    p.n_threads = s.threads;
-    p.n_threads_batch = s.prefill_threads;
-    p.flash_attn_type = engine_policy(s, on_cpu);
-    p.type_k = engine_type(s.kv_type);
-    p.type_v = engine_type(s.kv_type);
-    p.offload_kqv = !on_cpu;
-    p.op_offload = !on_cpu;
-    p.swa_full = s.full_window;
-    p.kv_unified = false;
-    p.abort_callback = [](void *) { return engine_gate_closed(); };
-    return p;
+std::string positions_of(const ContextSettings & s) {
+    return "a context of " + std::to_string(static_cast<std::int64_t>(s.context) * s.n_sequences) + " positions";
 }
 
 Error engine_failure(const char * what, const std::string & detail) noexcept {
@@ -94,29 +48,28 @@ Error LlamaDecoder::open() noexcept {
     if (Error error = call.check(); error.failed()) {
         return error;
     }
-    const std::int64_t positions = static_cast<std::int64_t>(settings_.context) * settings_.n_sequences;
-    const std::int64_t needed = positions * (target_.kv_bytes_per_position + k_cell_metadata_bytes) + k_context_overhead;
-    if (const std::int64_t available = available_memory(); target_.on_cpu && available >= 0 && needed > available) {
-        return Error{ErrorCode::out_of_memory, "a context of " + std::to_string(positions) + " positions needs about " +
-                                                   std::to_string(needed >> 20) + " MiB and " + std::to_string(available >> 20) +
-                                                   " MiB are available: use a smaller context or a smaller kv_cache_type"};
-    }
-    Result<std::shared_ptr<ComputePool>> pool =
-        ComputePool::get(std::max(settings_.threads, settings_.prefill_threads), !target_.on_cpu);
-    if (pool.failed()) {
-        return pool.error();
-    }
-    pool_ = pool.take();
     const std::uint64_t mark = LogRing::mark();
     try {
+        if (Error error = check_room_for_kv(); error.failed()) {
+            return error;
+        }
+        if (Error error = start_threads(); error.failed()) {
+            return error;
+        }
         context_.reset(llama_init_from_model(target_.model, context_params(settings_, target_.on_cpu)));
         if (context_ == nullptr) {
-            return engine_failure("the engine could not make a context with these settings", LogRing::errors_since(mark));
+            const std::string reason = LogRing::errors_since(mark);
+            if (reason.find("failed to allocate") != std::string::npos) {
+                return Error{ErrorCode::out_of_memory, "not enough memory for " + positions_of(settings_) + ": " + reason};
+            }
+            return engine_failure("the engine could not make a context with these settings", reason);
         }
         if (llama_get_memory(context_.get()) == nullptr) {
             return Error{ErrorCode::model_load, "this model keeps no memory of past tokens: it cannot generate"};
         }
-        llama_attach_threadpool(context_.get(), pool_->threads(), pool_->threads());
+        if (!is_plan()) {
+            llama_attach_threadpool(context_.get(), pool_->threads(), pool_->threads());
+        }
         if (settings_.reproducible) {
             engine_private::use_reference_kernels(*context_);
         } else if (settings_.flash_attention == FlashAttention::automatic && target_.on_cpu &&
@@ -124,16 +77,64 @@ Error LlamaDecoder::open() noexcept {
             resolved_.flash_attention_rows =
                 engine_private::use_flash_attention_in_prefill(*context_, engine_type(settings_.kv_type));
         }
+        if (Error error = check_room_for_workspace(); error.failed()) {
+            return error;
+        }
         if (Error error = apply_adapters(); error.failed()) {
             return error;
         }
         batch_.reset(llama_batch_ext_init(context_.get()));
     } catch (const std::bad_alloc &) {
-        return Error{ErrorCode::out_of_memory, "not enough memory for a context of " + std::to_string(positions) + " positions"};
+        return Error{ErrorCode::out_of_memory, "not enough memory for " + positions_of(settings_)};
     } catch (const std::exception & error) {
         return engine_failure("the engine could not make a context", error.what());
     }
     return read_back();
+}
+
+Error LlamaDecoder::start_threads() {
+    return is_plan() ? Error() : ComputePool::get(std::max(settings_.threads, settings_.prefill_threads), !target_.on_cpu).into(pool_);
+}
+
+// Positions are rounded up to whole units.
+engine_private::KvBytes LlamaDecoder::kv_of_sequence(std::int64_t unit) const {
+    const auto rounded = [unit](std::int64_t n) { return (n + unit - 1) / unit * unit; };
+    const std::int64_t kept = static_cast<std::int64_t>(llama_model_n_swa(target_.model)) + settings_.micro_batch_tokens;
+    return engine_private::kv_bytes(*target_.model, engine_type(settings_.kv_type), rounded(settings_.context),
+                                    rounded(settings_.full_window ? settings_.context : std::min<std::int64_t>(settings_.context, kept)));
+}
+
+// The engine writes the whole KV at once, and what is not there then ends the process. Of a plan it takes the recurrent states.
+Error LlamaDecoder::check_room_for_kv() const {
+    const engine_private::KvBytes kv = kv_of_sequence(k_cell_group);
+    const std::int64_t each = is_plan() ? kv.recurrent : kv.sum() + settings_.context * k_kv_cell_bytes;
+    const std::int64_t needed = each * settings_.n_sequences;
+    const std::int64_t available = available_memory();
+    if (!target_.on_cpu || available < 0 || needed <= available) {
+        return {};
+    }
+    return Error{ErrorCode::out_of_memory, positions_of(settings_) + " needs about " + std::to_string(needed >> 20) + " MiB and " +
+                                               std::to_string(available >> 20) +
+                                               " MiB are available: use a smaller context or a smaller kv_cache_type"};
+}
+
+// It is taken from the system when graphs run: too late for an error.
+Error LlamaDecoder::check_room_for_workspace() const {
+    const MemoryUse use = memory();
+    const std::int64_t available = available_memory();
+    if (is_plan() || !target_.on_cpu || available < 0 || use.compute < 0) {
+        return {};
+    }
+    // With flash attention in prefill alone only the calls below so many rows write what grows with rows and context.
+    const std::int64_t rows = std::min(resolved_.flash_attention_rows, settings_.micro_batch_tokens);
+    const std::int64_t written = rows > 0 ? use.compute / settings_.micro_batch_tokens * rows : use.compute;
+    if (written + use.output <= available) {
+        return {};
+    }
+    return Error{ErrorCode::out_of_memory,
+                 positions_of(settings_) + " needs " + std::to_string((written + use.output) >> 20) + " MiB to compute in beside " +
+                     std::to_string(use.kv >> 20) + " MiB of KV, and " + std::to_string(available >> 20) +
+                     " MiB are left: use a smaller context, fewer micro_batch_tokens, or flash_attention 'on'"};
 }
 
 Error LlamaDecoder::apply_adapters() {
@@ -216,6 +217,9 @@ Error LlamaDecoder::decode(const Batch & batch) noexcept {
     n_rows_ = 0;
     if (context_.get_deleter().guard.foreign()) {
         return Error{ErrorCode::forked, "this context belongs to the parent process"};
+    }
+    if (is_plan()) {
+        return Error{ErrorCode::internal, "a context without memory cannot evaluate anything"};
     }
     if (Error error = check_rows(batch); error.failed()) {
         return error;
@@ -342,10 +346,16 @@ MemoryUse LlamaDecoder::memory() const noexcept {
     MemoryUse use;
     try {
         const engine_private::Breakdown sum = engine_private::memory_breakdown(*context_);
-        use.weights = sum.weights;
+        const engine_private::KvBytes payload = kv_of_sequence(1);
+        const engine_private::KvBytes kinds = kv_of_sequence(k_cell_group);
+        use.weights = is_plan() ? target_.planned_weights : sum.weights;
         use.kv = sum.context;
-        use.kv_payload = settings_.n_sequences *
-                         engine_private::kv_payload(*context_, settings_.context, engine_type(settings_.kv_type), settings_.full_window);
+        use.kv_payload = settings_.n_sequences * (payload.attention + payload.windowed);
+        if (settings_.n_sequences * kinds.sum() == sum.context) {  // else the model keeps something that is not known here
+            use.kv_attention = settings_.n_sequences * kinds.attention;
+            use.kv_windowed = settings_.n_sequences * kinds.windowed;
+            use.kv_recurrent = settings_.n_sequences * kinds.recurrent;
+        }
         use.compute = sum.compute;
         use.output = static_cast<std::int64_t>(target_.n_vocab) * static_cast<std::int64_t>(sizeof(float)) * settings_.n_outputs;
     } catch (const std::exception &) {

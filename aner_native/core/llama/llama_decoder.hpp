@@ -6,6 +6,7 @@
 #include "../profile.hpp"
 #include "compute_pool.hpp"
 #include "llama_handles.hpp"
+#include "llama_private.hpp"
 
 #include <memory>
 #include <vector>
@@ -16,8 +17,9 @@ struct ContextTarget {
     llama_model * model;
     bool on_cpu;
     std::int32_t n_vocab;
-    std::int32_t window;  // sliding window, 0: none
-    std::int64_t kv_bytes_per_position;
+    std::int32_t window;           // sliding window, 0: none
+    std::int64_t planned_weights;  // bytes, of a model that was opened without allocation: its contexts can only be asked about
+                                   // their memory; -1: a model with its weights
 };
 
 struct AppliedAdapter {
@@ -50,6 +52,11 @@ private:
         : keep_alive_(std::move(keep_alive)), target_(target), settings_(settings), adapters_(std::move(adapters)) {}
 
     Error open() noexcept;
+    [[nodiscard]] bool is_plan() const noexcept { return target_.planned_weights >= 0; }
+    [[nodiscard]] engine_private::KvBytes kv_of_sequence(std::int64_t unit) const;
+    Error start_threads();
+    Error check_room_for_kv() const;
+    Error check_room_for_workspace() const;
     Error apply_adapters();
     Error read_back() noexcept;
     Error check_rows(const Batch & batch) const noexcept;

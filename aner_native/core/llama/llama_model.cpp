@@ -7,6 +7,7 @@
 #include "backend.hpp"
 #include "llama_decoder.hpp"
 #include "llama_handles.hpp"
+#include "llama_private.hpp"
 #include "llama_vocabulary.hpp"
 
 #include <exception>
@@ -46,12 +47,14 @@ private:
 
 class LlamaModel final : public Model, public std::enable_shared_from_this<LlamaModel> {
 public:
-    LlamaModel(LlamaModelPtr model, LlamaVocabulary vocabulary, ModelInfo info, TensorShapes shapes, bool on_cpu) noexcept
+    LlamaModel(LlamaModelPtr model, LlamaVocabulary vocabulary, ModelInfo info, TensorShapes shapes, bool on_cpu,
+               std::int64_t planned_weights = k_unmeasured) noexcept
         : model_(std::move(model)),
           vocabulary_(std::move(vocabulary)),
           info_(std::move(info)),
           shapes_(std::move(shapes)),
-          on_cpu_(on_cpu) {}
+          on_cpu_(on_cpu),
+          planned_weights_(planned_weights) {}
 
     [[nodiscard]] const ModelInfo & info() const noexcept override { return info_; }
     [[nodiscard]] const Vocabulary & vocabulary() const noexcept override { return vocabulary_; }
@@ -61,7 +64,7 @@ public:
             return Error{ErrorCode::forked, "this model was loaded before the process forked: load it again in the child"};
         }
         const ContextTarget target{model_.get(), on_cpu_, vocabulary_.n_tokens(), info_.facts.sliding_window,
-                                   kv_bytes_per_position(info_.facts, settings.kv_type)};
+                                   planned_weights_};
         std::vector<AppliedAdapter> applied;
         for (const EffectiveAdapter & one : settings.adapters) {
             applied.push_back({static_cast<const LlamaAdapter &>(*one.adapter).get(), one.scale});
@@ -111,6 +114,7 @@ private:
     const ModelInfo info_;
     const TensorShapes shapes_;
     const bool on_cpu_;
+    const std::int64_t planned_weights_;
 };
 
 MemoryKind memory_kind_of(const llama_model * model) noexcept {
@@ -157,6 +161,20 @@ Result<LlamaModelPtr> open_in_engine(const AdmittedModel & admitted, llama_model
     }
 }
 
+// `devices` ends with a null; a list of nothing else: no accelerator is even started.
+llama_model_params model_params(ggml_backend_dev_t * devices, const LoadSettings & settings) noexcept {
+    const bool on_cpu = devices[0] == nullptr;
+    llama_model_params params = llama_model_default_params();
+    params.devices = devices;
+    params.split_mode = LLAMA_SPLIT_MODE_NONE;
+    params.main_gpu = on_cpu ? -1 : 0;
+    params.n_gpu_layers = on_cpu ? 0 : -1;
+    params.use_extra_bufts = !settings.reproducible;
+    return params;
+}
+
+bool is_mapped(const LoadSettings & settings) noexcept { return settings.mapped && llama_supports_mmap(); }
+
 std::string description_of(const llama_model * model) noexcept {
     char text[256] = {};
     llama_model_desc(model, text, sizeof text);
@@ -198,14 +216,9 @@ Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSetting
     const bool on_cpu = device.value().accelerator == nullptr;
 
     progress.enter(LoadPhase::engine);
-    ggml_backend_dev_t devices[] = {device.value().accelerator, nullptr};  // an empty list: no accelerator is even started
-    llama_model_params params = llama_model_default_params();
-    params.devices = devices;
-    params.split_mode = LLAMA_SPLIT_MODE_NONE;
-    params.main_gpu = on_cpu ? -1 : 0;
-    params.n_gpu_layers = on_cpu ? 0 : -1;
-    params.load_mode = settings.mapped && llama_supports_mmap() ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
-    params.use_extra_bufts = !settings.reproducible;
+    ggml_backend_dev_t devices[] = {device.value().accelerator, nullptr};
+    llama_model_params params = model_params(devices, settings);
+    params.load_mode = is_mapped(settings) ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
     params.progress_callback = on_progress;
     params.progress_callback_user_data = &progress;
     const Clock::time_point before = Clock::now();
@@ -245,6 +258,46 @@ Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSetting
     info.summary.engine = engine_duration;
     info.summary.total = elapsed(start, Clock::now());
     return ModelHandle(std::make_shared<LlamaModel>(opened.take(), std::move(vocabulary), std::move(info), admitted.shapes, on_cpu));
+}
+
+Result<ModelHandle> open_for_planning(const AdmittedModel & admitted, const LoadSettings & settings) noexcept try {
+    ensure_backend();
+    const EngineCall call;
+    if (Error error = call.check(); error.failed()) {
+        return error;
+    }
+    std::vector<GgufHeader> splits(admitted.paths.size());
+    for (std::size_t i = 0; i < splits.size(); ++i) {
+        if (Error error = read_gguf_header(admitted.paths[i]).into(splits[i]); error.failed()) {
+            return error;
+        }
+    }
+    ggml_backend_dev_t no_devices[] = {nullptr};
+    llama_model_params params = model_params(no_devices, settings);
+    params.load_mode = LLAMA_LOAD_MODE_NONE;
+    params.no_alloc = true;
+    Result<LlamaModelPtr> opened = open_in_engine(admitted, params);
+    if (opened.failed()) {
+        return opened.error();
+    }
+    llama_model * model = opened.value().get();
+    if (Error error = refuse_if_it_cannot_generate(model); error.failed()) {
+        return error;
+    }
+    LlamaVocabulary vocabulary;
+    if (Error error = vocabulary.read(llama_model_get_vocab(model)); error.failed()) {
+        return error;
+    }
+    const std::int64_t weights = engine_private::planned_weights(*model, is_mapped(settings), splits);
+    ModelInfo info;
+    info.path = admitted.paths.front();
+    info.device = "cpu";
+    info.memory_kind = memory_kind_of(model);
+    info.facts = admitted.facts;
+    info.settings = settings;
+    return ModelHandle(std::make_shared<LlamaModel>(opened.take(), std::move(vocabulary), std::move(info), admitted.shapes, true, weights));
+} catch (const std::bad_alloc &) {
+    return Error{ErrorCode::out_of_memory};
 }
 
 Error probe_model(const AdmittedModel & admitted) noexcept {

@@ -12,6 +12,10 @@ namespace aner {
 Result<ModelHandle> load_model(const AdmittedModel & admitted, const LoadSettings & settings, Clock::time_point start,
                                Nanoseconds probe_duration, LoadProgress & progress) noexcept;
 
+// The model without its weights: the contexts that it makes say what they would occupy on a CPU, byte by byte, and evaluate nothing.
+// Of `settings`, reproducible and mapped count here. Recurrent states are really allocated. Errors: model_load, out_of_memory.
+Result<ModelHandle> open_for_planning(const AdmittedModel & admitted, const LoadSettings & settings) noexcept;
+
 // What the child process does with a model that no test of ours covers: read its vocabulary, then make a small context without
 // allocating weights, which builds its graphs. The process may die of it. Errors: model_load.
 Error probe_model(const AdmittedModel & admitted) noexcept;

@@ -7,6 +7,9 @@
 #include "llama-model.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
 
 namespace aner::engine_private {
 
@@ -41,15 +44,48 @@ Breakdown memory_breakdown(const llama_context & context) {
     return sum;
 }
 
-std::int64_t kv_payload(const llama_context & context, std::int64_t n_positions, ggml_type type, bool full_window) {
-    const llama_hparams & h = context.get_model().hparams;
-    const std::int64_t n_windowed =
-        full_window ? n_positions : std::min<std::int64_t>(n_positions, h.n_swa + context.get_cparams().n_ubatch);
-    std::int64_t bytes = 0;
+std::int64_t planned_weights(const llama_model & model, bool mapped, const std::vector<GgufHeader> & splits) {
+    std::int64_t sum = 0;
+    for (const auto & [type, bytes] : model.memory_breakdown()) {
+        sum += mapped && type == ggml_backend_cpu_buffer_type() ? 0 : static_cast<std::int64_t>(bytes);
+    }
+    if (!mapped) {
+        return sum;
+    }
+    struct Span {
+        std::uint64_t first = std::numeric_limits<std::uint64_t>::max();
+        std::uint64_t last = 0;
+    };
+    std::map<std::pair<ggml_backend_buffer_t, std::size_t>, Span> spans;  // one for each buffer and file
+    for (const auto & [name, tensor] : model.tensors_by_name) {
+        if (tensor->buffer == nullptr || ggml_backend_buffer_get_type(tensor->buffer) != ggml_backend_cpu_buffer_type()) {
+            continue;
+        }
+        for (std::size_t i = 0; i < splits.size(); ++i) {
+            if (const GgufTensor * found = splits[i].find_tensor(name); found != nullptr) {
+                Span & span = spans[{tensor->buffer, i}];
+                const std::uint64_t begin = splits[i].data_offset + found->offset;
+                span.first = std::min(span.first, begin);
+                span.last = std::max<std::uint64_t>(span.last, begin + ggml_nbytes(tensor));
+            }
+        }
+    }
+    for (const auto & [place, span] : spans) {
+        sum += static_cast<std::int64_t>(span.last - span.first);
+    }
+    return sum;
+}
+
+KvBytes kv_bytes(const llama_model & model, ggml_type type, std::int64_t n_positions, std::int64_t n_windowed) {
+    const llama_hparams & h = model.hparams;
+    KvBytes bytes;
     for (std::uint32_t il = 0; il < h.n_layer(); ++il) {
-        if (h.has_kv(il) && !h.is_recr(il)) {
+        if (llm_arch_is_recurrent(model.arch) || h.is_recr(il)) {
+            bytes.recurrent += static_cast<std::int64_t>(sizeof(float)) * (h.n_embd_r() + h.n_embd_s());
+        } else if (h.has_kv(il)) {
             const std::size_t row = ggml_row_size(type, h.n_embd_k_gqa(il)) + ggml_row_size(type, h.n_embd_v_gqa(il));
-            bytes += static_cast<std::int64_t>(row) * (h.is_swa(il) ? n_windowed : n_positions);
+            (h.is_swa(il) ? bytes.windowed : bytes.attention) +=
+                static_cast<std::int64_t>(row) * (h.is_swa(il) ? n_windowed : n_positions);
         }
     }
     return bytes;

@@ -1,9 +1,12 @@
 // What aner needs of the engine's private headers, which change with every pin. Included nowhere else.
 #pragma once
 
+#include "../gguf_header.hpp"
+
 #include "llama.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace aner::engine_private {
 
@@ -21,8 +24,20 @@ struct Breakdown {
 };
 [[nodiscard]] Breakdown memory_breakdown(const llama_context & context);
 
-// Bytes of keys and values of one sequence of n_positions, layer by layer; a windowed layer keeps its window and a micro-batch.
-[[nodiscard]] std::int64_t kv_payload(const llama_context & context, std::int64_t n_positions, ggml_type type, bool full_window);
+// Bytes of weights that a load would take of a model that was opened without allocation. `splits`: its files' headers.
+// Mapped weights that are computed as they lie in the file take what is mapped of each file, from the first to the last.
+[[nodiscard]] std::int64_t planned_weights(const llama_model & model, bool mapped, const std::vector<GgufHeader> & splits);
+
+// Bytes that one sequence takes, by kind of layer.
+struct KvBytes {
+    std::int64_t attention = 0;
+    std::int64_t windowed = 0;
+    std::int64_t recurrent = 0;
+    [[nodiscard]] std::int64_t sum() const noexcept { return attention + windowed + recurrent; }
+};
+
+// `n_positions`: kept by a layer that attends to everything; `n_windowed`: by one with a sliding window.
+[[nodiscard]] KvBytes kv_bytes(const llama_model & model, ggml_type type, std::int64_t n_positions, std::int64_t n_windowed);
 
 // Makes the context's CPU backend use the reference kernels: results do not depend on the shape of a batch.
 void use_reference_kernels(const llama_context & context);

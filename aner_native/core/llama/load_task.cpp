@@ -37,8 +37,8 @@ void LoadTask::run(Stage stage) noexcept {
     }
 }
 
-void LoadTask::start_admission() noexcept {
-    run([this]() noexcept -> Error {
+void LoadTask::start_admission(bool digests) noexcept {
+    run([this, digests]() noexcept -> Error {
         if (Error error = validate(settings_); error.failed()) {
             return error;
         }
@@ -48,7 +48,9 @@ void LoadTask::start_admission() noexcept {
                 return device.error();
             }
         }
-        return admit_model_file(path_, settings_.expected_sha256, progress_).into(admitted_);
+        Result<AdmittedModel> admitted = digests ? admit_model_file(path_, settings_.expected_sha256, progress_)
+                                                 : admit_model_headers(path_, progress_);
+        return admitted.into(admitted_);
     });
 }
 

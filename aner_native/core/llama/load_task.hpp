@@ -18,7 +18,8 @@ public:
     LoadTask(std::string path, LoadSettings settings) noexcept : path_(std::move(path)), settings_(std::move(settings)) {}
     ~LoadTask();  // cancels and joins
 
-    void start_admission() noexcept;
+    // `digests`: the content too, without which nothing can be loaded; the headers alone are enough to plan.
+    void start_admission(bool digests) noexcept;
     void start_load(Nanoseconds probe_duration) noexcept;
 
     // True when the stage that was started is over; waits for it at most that long.

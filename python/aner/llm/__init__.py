@@ -1,5 +1,5 @@
 """Local language models: ``load`` a GGUF, then ``generate``, ``stream``, or derive tuned leases from it; ``inspect`` says what a
-file is without loading it."""
+file is and ``plan`` what it would occupy, without loading it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from aner.llm._async_stream import AsyncStream
 from aner.llm._inspect import inspect
 from aner.llm._load import load
 from aner.llm._model import Model
+from aner.llm._plan import plan
 from aner.llm._profile import OptimizerProfile, Profile
 from aner.llm._response import Response, TokenLogprob, TopLogprob
 from aner.llm._session import Session
@@ -27,6 +28,7 @@ __all__ = [
     "TopLogprob",
     "inspect",
     "load",
+    "plan",
     "restore_session",
     "with_batching",
     "with_optimizer",

@@ -36,6 +36,35 @@ class Figures(Mapping[str, Any]):
         return Figures, (dict(self._values),)
 
 
+def memory_figures(policies: Mapping[str, Any], context: Mapping[str, Any], sequences: int) -> Figures:
+    """``Model.memory_summary()``, from what was asked for and from a context as the core describes it."""
+    parts = [context[name] for name in ("kv_bytes", "compute_bytes", "output_bytes")]
+    each = sum(parts) if min(parts) >= 0 else -1
+    return Figures(
+        {
+            "weights_bytes_shared": context["weights_bytes"],
+            "kv_bytes_per_context": context["kv_bytes"],
+            "kv_payload_bytes_per_context": context["kv_payload_bytes"],
+            "compute_bytes_per_context": context["compute_bytes"],
+            "output_rows_bytes_per_context": context["output_bytes"],
+            "retained_contexts": context["idle_contexts"],
+            "retained_contexts_limit": context["max_idle_contexts"],
+            "retained_contexts_bytes": each * context["idle_contexts"] if each >= 0 else -1,
+            "sequences_per_context": sequences,
+            "context": context["context"],
+            "kv_cells": context["cells"],
+            "kv_cache_type": policies["kv_cache_type"],
+            "flash_attention_requested": policies["flash_attention"],
+            "flash_attention_resolved": (
+                "on" if context["flash_attention"] else "prefill" if context["flash_attention_rows"] > 0 else "off"
+            ),
+            "device": policies["device"],
+            "weights_mapped": policies["mapped"],
+            "reproducible": policies["reproducible"],
+        }
+    )
+
+
 def shown(name: str, value: Any) -> str:
     """One figure for people: nanoseconds as milliseconds, bytes as MiB, -1 as not measured."""
     if isinstance(value, bool) or not isinstance(value, int):

@@ -49,16 +49,9 @@ def load(
     OutOfMemoryError, TemplateError.
     """
     native_path = local_path(path)
-    for name, flag in (("reproducible", reproducible), ("mapped", mapped)):
-        if not isinstance(flag, bool):
-            raise ConfigurationError(f"{name} must be True or False, it is {flag!r:.100}")
-    if isinstance(context, bool) or not isinstance(context, int) or not -(2**31) <= context < 2**31:
-        raise ConfigurationError(f"context must be an integer within 16..{2**24}, it is {context!r:.100}")
-    texts = {}
-    for name, value in (("device", device), ("kv_cache_type", kv_cache_type), ("flash_attention", flash_attention)):
-        if not isinstance(value, str):
-            raise ConfigurationError(f"{name} must be a str, it is {value!r:.100}")
-        texts[name] = value.encode("utf-8", "replace")
+    settings = checked_settings(
+        context, reproducible, mapped, device=device, kv_cache_type=kv_cache_type, flash_attention=flash_attention
+    )
     if chat_template is not None and not isinstance(chat_template, str):
         raise ConfigurationError(f"chat_template must be a str, it is {chat_template!r:.100}")
     if template_args is not None and not (
@@ -69,11 +62,8 @@ def load(
     try:
         task = aner_native.LoadTask(
             native_path,
-            context=context,
-            reproducible=reproducible,
-            mapped=mapped,
             expected_sha256=sha256_digits(expected_sha256),
-            **texts,
+            **settings,
         )
         facts = task.admit(progress)
         probe_ns = -1
@@ -87,6 +77,21 @@ def load(
     finally:
         flush_engine_log()
     return Model(lease, chat_template=chat_template, template_args=template_args)
+
+
+def checked_settings(context: object, reproducible: object, mapped: object, **texts: object) -> dict[str, Any]:
+    """The settings of a load as the native core takes them, whose business the ranges and names are."""
+    for name, flag in (("reproducible", reproducible), ("mapped", mapped)):
+        if not isinstance(flag, bool):
+            raise ConfigurationError(f"{name} must be True or False, it is {flag!r:.100}")
+    if isinstance(context, bool) or not isinstance(context, int) or not -(2**31) <= context < 2**31:
+        raise ConfigurationError(f"context must be an integer within 16..{2**24}, it is {context!r:.100}")
+    settings: dict[str, Any] = {"context": context, "reproducible": reproducible, "mapped": mapped}
+    for name, value in texts.items():
+        if not isinstance(value, str):
+            raise ConfigurationError(f"{name} must be a str, it is {value!r:.100}")
+        settings[name] = value.encode("utf-8", "replace")
+    return settings
 
 
 def check_progress(progress: object) -> None:

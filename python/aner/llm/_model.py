@@ -12,7 +12,7 @@ import aner_native
 from aner._logging import flush_engine_log
 from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
 from aner.llm._async_stream import AsyncStream
-from aner.llm._figures import Figures
+from aner.llm._figures import Figures, memory_figures
 from aner.llm._options import native_options, token_ids, utf8
 from aner.llm._paths import local_path
 from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings, optimizer_profile
@@ -271,32 +271,7 @@ class Model:
     def memory_summary(self) -> Figures:
         """Bytes by scope, and the policies that decide them; -1 for what is not known (docs/memory.md)."""
         native = self._require()
-        info, context = native.info(), native.context()
-        parts = [context[name] for name in ("kv_bytes", "compute_bytes", "output_bytes")]
-        each = sum(parts) if min(parts) >= 0 else -1
-        return Figures(
-            {
-                "weights_bytes_shared": context["weights_bytes"],
-                "kv_bytes_per_context": context["kv_bytes"],
-                "kv_payload_bytes_per_context": context["kv_payload_bytes"],
-                "compute_bytes_per_context": context["compute_bytes"],
-                "output_rows_bytes_per_context": context["output_bytes"],
-                "retained_contexts": context["idle_contexts"],
-                "retained_contexts_limit": context["max_idle_contexts"],
-                "retained_contexts_bytes": each * context["idle_contexts"] if each >= 0 else -1,
-                "sequences_per_context": max(1, native.profile()["max_sequences"]),
-                "context": context["context"],
-                "kv_cells": context["cells"],
-                "kv_cache_type": info["kv_cache_type"],
-                "flash_attention_requested": info["flash_attention"],
-                "flash_attention_resolved": (
-                    "on" if context["flash_attention"] else "prefill" if context["flash_attention_rows"] > 0 else "off"
-                ),
-                "device": info["device"],
-                "weights_mapped": info["mapped"],
-                "reproducible": info["reproducible"],
-            }
-        )
+        return memory_figures(native.info(), native.context(), max(1, native.profile()["max_sequences"]))
 
     def supports(self, operation: str) -> bool:
         """Whether this lease can do ``operation`` now: one of OPERATIONS, else ValueError. A closed lease supports nothing."""
