@@ -20,7 +20,7 @@ Error waited(LoadTask & task) noexcept {
 
 Result<LeaseHandle> load(const std::string & path, const LoadSettings & settings) noexcept try {
     LoadTask task(path, settings);
-    task.start_admission();
+    task.start_admission(true);
     if (Error error = waited(task); error.failed()) {
         return error;
     }
