@@ -71,7 +71,7 @@ def test_metrics_count_what_was_done(batching: llm.Model, exact: llm.Model) -> N
     assert figure("aner_cached_input_tokens_total", 'model="t"') == fast[1]["cached_input_tokens"] > 0
     for name in ("proposed", "accepted"):
         counted = sum(one[f"speculative_{name}_tokens"] for one in fast)
-        assert figure(f"aner_speculative_{name}_tokens_total", 'model="t"') == counted > 0
+        assert figure(f"aner_speculative_{name}_tokens_total", 'model="t"') == counted
     assert figure("aner_first_token_seconds_count", 'model="b"') == 2
     assert figure("aner_output_token_seconds_count", 'model="b"') == 2
     assert figure("aner_queue_seconds_count", 'model="b"') == 2
