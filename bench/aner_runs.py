@@ -52,10 +52,7 @@ def stream(model: llm.Model, prompt: list[int], max_tokens: int, **options: Any)
     """One greedy request, read piece by piece."""
     started = time.perf_counter_ns()
     handle = model.stream(prompt, max_tokens=max_tokens, temperature=0.0, **options)
-    first = MISSING
-    for _piece in handle:
-        if first == MISSING:
-            first = time.perf_counter_ns() - started
+    pieces = [(time.perf_counter_ns() - started) / 1e6 for _piece in handle]
     total = time.perf_counter_ns() - started
     response = handle.response()
     tokens = tuple(response.token_ids())
@@ -64,7 +61,7 @@ def stream(model: llm.Model, prompt: list[int], max_tokens: int, **options: Any)
         "output_hash": response.output_hash(),
         "finish_reason": response.finish_reason(),
     }
-    return Timed(len(tokens), first / 1e6 if first > 0 else MISSING, total / 1e6, details, tokens)
+    return Timed(len(tokens), pieces[0] if pieces else MISSING, total / 1e6, details, tokens, tuple(pieces))
 
 
 def _per_second(tokens: int, nanoseconds: int) -> float:

@@ -70,7 +70,7 @@ class Server:
             }
         )
         text = ""
-        first: float = MISSING
+        pieces: list[float] = []
         last: dict[str, Any] = {}
         with closing(self._connection()) as connection:
             started = time.perf_counter_ns()
@@ -86,8 +86,8 @@ class Server:
                     continue
                 event: dict[str, Any] = json.loads(line[6:])
                 text += event["content"]
-                if first == MISSING and text:
-                    first = (time.perf_counter_ns() - started) / 1e6
+                if event["content"]:
+                    pieces.append((time.perf_counter_ns() - started) / 1e6)
                 last = event if event["stop"] else {}
             total = (time.perf_counter_ns() - started) / 1e6
         time.sleep(SETTLE_S)
@@ -96,7 +96,8 @@ class Server:
             "text_hash": hashlib.sha256(text.encode()).hexdigest(),
             "finish_reason": last["stop_type"],
         }
-        return Timed(last["timings"]["predicted_n"], first, total, details)
+        first = pieces[0] if pieces else MISSING
+        return Timed(last["timings"]["predicted_n"], first, total, details, pieces_ms=tuple(pieces))
 
     def healthy(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,15 @@ class Timed:
     total_ms: float  # to the end
     details: Mapping[str, Any]
     tokens: tuple[int, ...] = ()  # where the program gives all of them
+    pieces_ms: tuple[float, ...] = ()  # when each piece of text came
 
     @property
     def tpot_ms(self) -> float:
         """Time per output token after the first piece."""
         return (self.total_ms - self.ttft_ms) / (self.n_tokens - 1) if self.n_tokens > 1 else MISSING
+
+    @property
+    def worst_gap_ms(self) -> float:
+        """The longest wait between two pieces."""
+        gaps = [later - earlier for earlier, later in itertools.pairwise(self.pieces_ms)]
+        return max(gaps, default=MISSING)

@@ -20,7 +20,6 @@
 #include "sequence.hpp"
 #include "step_planner.hpp"
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -141,7 +140,11 @@ private:
     std::vector<Waiting> waiting_;
     Batch batch_;
     std::vector<std::int32_t> first_row_;  // of each sequence id in batch_
-    std::vector<Share> fillers_;           // n_rows is the position of the row that is thrown away
+    struct Filler {
+        SequenceId id;
+        Position position;
+    };
+    std::vector<Filler> fillers_;          // rows of batch_ that are thrown away
     double prefill_row_cost_ = 0;          // nanoseconds, 0: not known yet
     std::int32_t n_barren_ = 0;            // steps in a row of which nothing came
 

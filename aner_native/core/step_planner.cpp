@@ -54,7 +54,8 @@ std::vector<Share> plan_step(const std::vector<Waiting> & sequences, const StepB
         }
     }
     const std::int32_t all = kept + rest;
-    shares.push_back({oldest.id, oldest.n_prompt_left <= all ? oldest.n_prompt_left : std::max(kept, whole_pieces(all, beside_decoding))});
+    const std::int32_t tiles = whole_pieces(all, beside_decoding);
+    shares.push_back({oldest.id, oldest.n_prompt_left <= all ? oldest.n_prompt_left : tiles >= kept ? tiles : all});
     std::sort(shares.begin(), shares.end(), [](const Share & a, const Share & b) { return a.id < b.id; });
     return shares;
 }

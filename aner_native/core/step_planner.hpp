@@ -6,7 +6,7 @@
 //   a quarter of R, then        the oldest prompt, which also takes what is left at the end
 //   the rest of R, shortest     the younger prompts, in whole tiles of 32 rows unless it is a prompt's last piece
 //
-// So each decoding sequence advances in every step, and the oldest prompt of r tokens is through within
+// The oldest prompt's piece is cut to whole tiles too where that leaves it its quarter. So each decoding sequence advances in every step, and the oldest prompt of r tokens is through within
 // ceil(r / max(1, floor(R / 4))) steps, R being the least it has been meanwhile.
 #pragma once
 

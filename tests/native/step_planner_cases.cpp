@@ -35,7 +35,7 @@ ANER_CASE("B3", each_row_of_the_planner_s_table) {
         {{decoding(0), decoding(3)}, {2}, {{0, 1}, {3, 1}}},
         {{prompt(0, 5, 0)}, {8}, {{0, 5}}},
         {{prompt(0, 8, 0)}, {8}, {{0, 8}}},
-        {{prompt(0, 9, 0)}, {8}, {{0, 2}}},                  // no whole tile fits, so its quarter
+        {{prompt(0, 9, 0)}, {8}, {{0, 8}}},                  // no whole tile fits, so all there is
         {{prompt(0, 900, 0)}, {512}, {{0, 512}}},
         {{prompt(0, 900, 0)}, {500}, {{0, 480}}},            // whole tiles
         {{decoding(0), prompt(1, 900, 1)}, {512}, {{0, 1}, {1, 481}}},  // one row rides with the decoding ones
@@ -46,7 +46,7 @@ ANER_CASE("B3", each_row_of_the_planner_s_table) {
         {{prompt(0, 900, 1), prompt(1, 900, 0)}, {512}, {{0, 384}, {1, 128}}},  // the older keeps a quarter
         {{prompt(0, 10, 1), prompt(1, 900, 0)}, {512}, {{0, 10}, {1, 480}}},
         {{prompt(0, 10, 0), prompt(1, 900, 1)}, {512}, {{0, 10}, {1, 480}}},
-        {{prompt(0, 300, 2), prompt(1, 900, 0), prompt(2, 100, 1)}, {512}, {{0, 256}, {1, 156}, {2, 100}}},  // shortest first
+        {{prompt(0, 300, 2), prompt(1, 900, 0), prompt(2, 100, 1)}, {512}, {{0, 256}, {1, 128}, {2, 100}}},  // shortest first
         {{decoding(0), prompt(1, 50, 0)}, {2}, {{0, 1}, {1, 1}}},
     };
     for (const Row & row : table) {

@@ -46,7 +46,7 @@ def test_the_build_info_names_the_pin_and_every_patch_of_the_repository() -> Non
     assert (info["version"], info["engine_version"], info["engine_commit"]) == ("0.0.7", "0.5.0", "0c1e57098")
     assert info["engine_origin"] == "pinned"
     assert info["patches"] == sorted(patch.name for patch in (VENDOR / "patches").glob("*.patch"))
-    assert len(info["patches"]) == 5  # type: ignore[arg-type]
+    assert len(info["patches"]) == 6  # type: ignore[arg-type]
 
 
 def test_the_pristine_tree_has_the_recorded_digest_and_the_built_one_differs_only_by_the_patches(tmp_path: Path) -> None:
@@ -60,9 +60,14 @@ def test_the_pristine_tree_has_the_recorded_digest_and_the_built_one_differs_onl
         if path.is_file() and path.read_bytes() != (tmp_path / "tree" / path.relative_to(source)).read_bytes()
     ]
     assert sorted(differing) == [
-        "ggml/src/ggml-cpu/ggml-cpu.c", "src/llama-context.cpp", "src/llama-cparams.h", "src/llama-graph.cpp",
-        "src/llama-vocab.cpp", "src/unicode.cpp",
-    ]  # fmt: skip
+        "ggml/src/ggml-cpu/ggml-cpu.c",
+        "ggml/src/ggml-cpu/llamafile/sgemm.cpp",
+        "src/llama-context.cpp",
+        "src/llama-cparams.h",
+        "src/llama-graph.cpp",
+        "src/llama-vocab.cpp",
+        "src/unicode.cpp",
+    ]
     patched = (tmp_path / "tree" / "ggml/src/ggml-cpu/ggml-cpu.c").read_text()
     assert "sched_yield();" in patched.split("static void ggml_barrier", 1)[-1]
     assert patched.count("&& !params->use_ref) {") >= 2

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 import aner
-from aner.cli import _chat, _doctor, _generate, _info, _plan
+from aner.cli import _chat, _doctor, _generate, _info, _plan, _serve
 from aner.cli._output import one_line, prepare_streams, print_json
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__  # every complaint about the command line; Typer has no public name for it
@@ -78,6 +78,7 @@ app.command("plan")(_plan.plan)
 app.command("generate")(_generate.generate)
 app.command("chat")(_chat.chat)
 app.command("doctor")(_doctor.doctor)
+app.command("serve")(_serve.serve)
 
 
 @app.callback(invoke_without_command=True)

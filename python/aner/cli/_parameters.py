@@ -28,13 +28,13 @@ ModelPath = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 
 
-def _option(text: str, *names: str, panel: str, **settings: Any) -> Any:
+def option(text: str, *names: str, panel: str, **settings: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
 
 
-_load = functools.partial(_option, panel="Loading")
-_request = functools.partial(_option, panel="Generation")
-_profile = functools.partial(_option, panel="Profile")
+_load = functools.partial(option, panel="Loading")
+_request = functools.partial(option, panel="Generation")
+_profile = functools.partial(option, panel="Profile")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,14 +11,22 @@ import aner_native
 
 from aner._logging import flush_engine_log
 from aner.errors import ClosedError, ConfigurationError, ForkedProcessError, InvalidRequestError
+from aner.llm._async_stream import AsyncStream
 from aner.llm._figures import Figures, memory_figures
 from aner.llm._options import native_options, token_ids, utf8
 from aner.llm._paths import local_path
-from aner.llm._profile import UNSET, OptimizerProfile, Profile, native_settings, optimizer_profile
+from aner.llm._profile import (
+    UNSET,
+    OptimizerProfile,
+    Profile,
+    native_settings,
+    optimizer_profile,
+    small_integer,
+    step_target_ns,
+)
 from aner.llm._prompt import Prompter
 from aner.llm._response import Response
 from aner.llm._session import Session
-from aner.llm._async_stream import AsyncStream
 from aner.llm._stream import Stream, refuse_reentry, run_with_callback, started
 
 __all__ = ["OPERATIONS", "Model"]
@@ -193,8 +201,7 @@ class Model:
 
     def with_context_pool(self, max_idle: int) -> Model:
         """A lease like this one with a fresh pool that keeps at most ``max_idle`` (0..4) idle contexts."""
-        if isinstance(max_idle, bool) or not isinstance(max_idle, int) or abs(max_idle) >= 2**31:
-            raise ConfigurationError(f"max_idle must be an integer within 0..4, it is {max_idle!r:.100}")
+        max_idle = small_integer("max_idle", max_idle, 4)
         native = self._require()
         try:
             return Model(native.with_context_pool(max_idle), prompter=self._prompter)
@@ -210,13 +217,10 @@ class Model:
         Raises ConfigurationError (batch_tokens below max_sequences), UnsupportedCombinationError (a profile with prefix reuse or
         speculation), OutOfMemoryError. The lease refuses every builder.
         """
-        if isinstance(max_sequences, bool) or not isinstance(max_sequences, int) or abs(max_sequences) >= 2**31:
-            raise ConfigurationError(f"max_sequences must be an integer within 1..256, it is {max_sequences!r:.100}")
-        if isinstance(step_target_ms, bool) or not isinstance(step_target_ms, (int, float)) or not 0 <= step_target_ms <= 60_000:
-            raise ConfigurationError(f"step_target_ms must be a number within 0..60000, it is {step_target_ms!r:.100}")
+        settings = small_integer("max_sequences", max_sequences, 256), step_target_ns(step_target_ms)
         native = self._require()
         try:
-            return Model(native.with_batching(max_sequences, round(step_target_ms * 1e6)), prompter=self._prompter)
+            return Model(native.with_batching(*settings), prompter=self._prompter)
         finally:
             flush_engine_log()
 

@@ -97,3 +97,18 @@ def native_settings(profile: OptimizerProfile, context: int) -> tuple[int, ...]:
             raise ConfigurationError(f"{name} must be an integer, it is {value!r:.100}")
         numbers.append(value.__index__())
     return tuple(numbers)
+
+
+def small_integer(name: str, value: Any, largest: int) -> int:
+    """``value`` if the native core can take it, whose business the range is; the message tells the range."""
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**31:
+        least = 0 if name == "max_idle" else 1
+        raise ConfigurationError(f"{name} must be an integer within {least}..{largest}, it is {value!r:.100}")
+    return value
+
+
+def step_target_ns(milliseconds: Any) -> int:
+    """The step target of a scheduler; ConfigurationError outside 0..60000."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)) or not 0 <= milliseconds <= 60_000:
+        raise ConfigurationError(f"step_target_ms must be a number within 0..60000, it is {milliseconds!r:.100}")
+    return round(milliseconds * 1e6)
