@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -104,6 +105,15 @@ def test_several_answers_take_seeds_one_after_the_other(official: openai.OpenAI,
     for chunk in official.chat.completions.create(**options, stream=True):
         streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
     assert streamed == [one.text() for one in expected]
+
+
+def test_requests_for_several_answers_at_a_time_never_wait_for_each_other(exact: llm.Model) -> None:
+    app = api.app("Test").llm(path="/chat", model=exact, alias="m", workers=3).bind(port=0).limits(timeout_ms=20_000)
+    body = {"model": "m", "messages": MESSAGES, "max_tokens": 6, "n": 3, "seed": 1, "temperature": 1.0}
+    with app.running() as running, ThreadPoolExecutor(6) as pool:
+        answers = [*pool.map(lambda _: httpx.post(f"{running}/v1/chat/completions", json=body, timeout=30), range(6))]
+    assert [one.status_code for one in answers] == [200] * 6
+    assert len({tuple(choice["message"]["content"] for choice in one.json()["choices"]) for one in answers}) == 1
 
 
 def test_completions_continue_text_tokens_and_lists_of_them(official: openai.OpenAI, exact: llm.Model) -> None:

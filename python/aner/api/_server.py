@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
@@ -113,6 +114,12 @@ class _Server(uvicorn.Server):
         self._drain_seconds = app.bounds.drain_timeout_ms / 1000
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drained: asyncio.Task[None] | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        # A thread for every lease that may be at work, and some for the tokenizer: none of them waits for another.
+        n_threads = 8 + sum(one.workers + 1 for one in self._service.app.paths)
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(n_threads, thread_name_prefix="aner-api"))
+        await super().serve(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -31,7 +31,8 @@ class Work:
         self.deadline = deadline
         self.on_end: Callable[[], object] = lambda: None
         self._ended = False
-        self.turns = lane.reserve(min(len(begins), lane.n_slots), deadline)
+        # A lane that does not batch gives one: requests that hold some leases and wait for others could wait for each other.
+        self.turns = lane.reserve(min(len(begins), lane.n_slots) if lane.batched else 1, deadline)
         self._rest = iter(range(len(self.turns), len(begins)))
         for turn in self.turns:
             turn.max_tokens = max_tokens * len(begins) // len(self.turns)
