@@ -39,8 +39,8 @@ def test_every_figure_names_its_scope_and_nothing_else_is_there(synthetic: Synth
         assert set(memory) == {
             "weights_bytes_shared", "kv_bytes_per_context", "kv_payload_bytes_per_context", "compute_bytes_per_context",
             "output_rows_bytes_per_context", "retained_contexts", "retained_contexts_limit", "retained_contexts_bytes",
-            "context", "kv_cells", "kv_cache_type", "flash_attention_requested", "flash_attention_resolved", "device",
-            "weights_mapped", "reproducible",
+            "sequences_per_context", "context", "kv_cells", "kv_cache_type", "flash_attention_requested", "flash_attention_resolved",
+            "device", "weights_mapped", "reproducible",
         }  # fmt: skip
         with pytest.raises(TypeError):
             memory["context"] = 1  # type: ignore[index]
