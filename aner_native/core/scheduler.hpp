@@ -115,7 +115,6 @@ private:
     void give_up(const Error & error) noexcept;
     [[nodiscard]] std::int32_t prefill_limit() const noexcept;
     [[nodiscard]] std::int32_t n_running() const noexcept;  // under the mutex
-
     const ModelHandle model_;
     const ContextSettings settings_;
     const BatchingSettings batching_;
@@ -140,11 +139,8 @@ private:
     std::vector<Waiting> waiting_;
     Batch batch_;
     std::vector<std::int32_t> first_row_;  // of each sequence id in batch_
-    struct Filler {
-        SequenceId id;
-        Position position;
-    };
-    std::vector<Filler> fillers_;          // rows of batch_ that are thrown away
+    struct Filler { SequenceId id; Position position; };
+    std::vector<Filler> fillers_;  // rows of batch_ that are thrown away
     double prefill_row_cost_ = 0;          // nanoseconds, 0: not known yet
     std::int32_t n_barren_ = 0;            // steps in a row of which nothing came
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -45,7 +46,11 @@ def calls_of(model: llm.Model) -> dict[str, Callable[[], object]]:
         "with_context_pool": lambda: model.with_context_pool(1),
         "with_optimizer": lambda: model.with_optimizer(1),
         "with_adapter": lambda: model.with_adapter("x.gguf"),
+        "with_batching": lambda: model.with_batching(2),
         "native_stateless": lambda: model.native_stateless(),
+        "siblings": lambda: model.siblings(2),
+        "astream": lambda: model.astream(PROMPT),
+        "agenerate": lambda: asyncio.run(model.agenerate(PROMPT)),
         "session": lambda: model.session(),
         "device": model.device,
         "fingerprint": model.fingerprint,

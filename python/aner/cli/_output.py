@@ -77,9 +77,10 @@ class Answer:
         self._terminal = sys.stdout.isatty()
 
     def write(self, piece: str) -> None:
+        before, self._last = self._last, "?"  # should Ctrl-C come in the middle, the line still wants its end
         sys.stdout.write(harmless(piece) if self._terminal else piece)
         sys.stdout.flush()
-        self._last = piece[-1:] or self._last
+        self._last = piece[-1:] or before
 
     def __enter__(self) -> Answer:
         return self

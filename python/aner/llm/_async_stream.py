@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import aner_native
 
 from aner.errors import BusyError
 from aner.llm._response import Response
 from aner.llm._stream import Stream
+
+if TYPE_CHECKING:  # it brings sockets along, which whoever only generates has no use for: imported where a loop runs already
+    import asyncio
 
 __all__ = ["AsyncStream"]
 
@@ -69,6 +72,8 @@ class AsyncStream:
         self._stream: Stream | None = None
 
     async def _started(self) -> Stream:
+        import asyncio
+
         if self._stream is None:
             # Tokenizing a long prompt, and on an ordinary lease making a context, take time that the event loop does not have.
             starting = asyncio.ensure_future(asyncio.to_thread(self._start))
@@ -83,6 +88,8 @@ class AsyncStream:
 
     async def _advance(self, stream: Stream) -> str:
         """One piece of text; empty only when the request is over."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         try:
             while stream._response is None:
