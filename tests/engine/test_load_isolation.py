@@ -61,8 +61,9 @@ def test_memory_threads_and_descriptors_return_after_fifty_loads(
 @pytest.mark.contract("Z2")
 @pytest.mark.real_model
 def test_the_memory_of_a_real_model_returns(demo_model_path: Path) -> None:
-    held = call_in_child(load_and_close, demo_model_path, 7, {"mapped": False}).checked()
-    assert held["resident"][-1] - held["resident"][4] <= max(0.02 * held["resident"][4], 8 << 20)
+    held = call_in_child(load_and_close, demo_model_path, 9, {"mapped": False}).checked()
+    # a leak grows with every load; one arena of the allocator more or less does not
+    assert min(held["resident"][-3:]) - held["resident"][4] <= max(0.02 * held["resident"][4], 8 << 20)
 
 
 # -- L4: no network ------------------------------------------------------------------------------------------------------------
