@@ -296,3 +296,33 @@ def test_mixed_chats_on_the_real_model_are_those_of_each_alone(demo_model_path: 
                 zip(batching.siblings(len(questions)), questions, strict=True),
             )
             assert list(answers) == alone
+
+
+@pytest.mark.contract("B3")
+def test_a_decoding_sequence_has_a_token_of_every_step_while_a_long_prompt_is_taken_in_bounded_pieces(
+    synthetic: Synthetic,
+) -> None:
+    with llm.load(synthetic("llama"), context=2048, reproducible=True) as model:
+        running, late = model.with_optimizer(1, 1, 16, 16).with_batching(2, step_target_ms=0).siblings(2)
+        stream = running.start(PROMPT, max_tokens=1500, ignore_eos=True)
+        next(stream)
+        with ThreadPoolExecutor(1) as reader:
+            rest = reader.submit(stream.response)
+            timings = late.generate([1, *([9] * 149)], max_tokens=1).timings()
+            assert not rest.done()
+            rest.result()
+    assert timings["scheduler_steps"] == 10  # 150 rows, of which a step of 16 holds 15 beside the decoding one
+    assert timings["batch_decoded_tokens"] == timings["scheduler_steps"] + 1  # the other's in each of them, and its own
+
+
+@pytest.mark.contract("B4")
+def test_a_freed_slot_serves_late_requests_before_a_longer_one_has_finished(synthetic: Synthetic) -> None:
+    with llm.load(synthetic("llama"), context=2048, reproducible=True) as model:
+        expected = model.generate(PROMPT, max_tokens=4, ignore_eos=True).output_hash()
+        longer, *late = model.with_optimizer(1, 1).with_batching(2).siblings(5)
+        with ThreadPoolExecutor(5) as callers:
+            whole = callers.submit(longer.generate, PROMPT, max_tokens=1500, ignore_eos=True)
+            short = [callers.submit(lease.generate, PROMPT, max_tokens=4, ignore_eos=True) for lease in late]  # for one slot
+            assert [one.result().output_hash() for one in short] == [expected] * 4
+            assert not whole.done()
+            assert whole.result().timings()["output_tokens"] == 1500

@@ -12,8 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-pytest.importorskip("selenium", reason="selenium is missing: pip install selenium")
-
 from aner import api, llm
 from tests.serving.conftest import becomes
 from tests.support.browser import Browser, executable
